@@ -93,13 +93,13 @@ bench-full: $(venv)/.dev  ## measure everything (80 minutes; ARGS=--thorough: 5 
 	$(python) -m bench.suite.run full $(ARGS)
 
 soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and latency must not drift
-	$(python) -m bench.soak.run $(ARGS)
+	$(python) -m tests.robustness.soak.run $(ARGS)
 
 faults: $(venv)/.dev  ## break a server under load in 21 ways (6 minutes; ARGS="--rounds 100": half an hour)
-	$(python) -m bench.faults.run $(ARGS)
+	$(python) -m tests.robustness.faults.run $(ARGS)
 
 fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (about an hour; ARGS="--inputs 20000": minutes)
-	$(python) -m bench.fuzz.run $(ARGS)
+	$(python) -m tests.robustness.fuzz.run $(ARGS)
 
 venv: $(venv)/.dev  ## create .venv with everything that test and check need
 

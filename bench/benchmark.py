@@ -1,7 +1,7 @@
 """The orchestration that the benchmarks share: measurements in order, a report whatever ends them.
 
-`bench.suite.run`, `bench.engine.run` and `bench.soak.run` say what to measure and what is required;
-`run_benchmark` does the rest. Interrupted, the same command goes on where it was.
+`bench.suite.run`, `bench.engine.run` and `tests.robustness.soak.run` say what to measure and what
+is required; `run_benchmark` does the rest. Interrupted, the same command goes on where it was.
 """
 
 from __future__ import annotations

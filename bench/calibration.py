@@ -22,9 +22,9 @@ import numpy.typing as npt
 import typer
 
 from bench.quality import only
-from model.bundle import Bundle, BundleError, add_calibration
-from model.calibration import Calibration, fit
-from model.corpus import CorpusError
+from model.bundle.bundle import Bundle, BundleError, add_calibration
+from model.bundle.calibration import Calibration, fit
+from model.data.corpus import CorpusError
 
 # onnxruntime reports usage to its makers unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -64,7 +64,7 @@ def held_out_pairs(root: Path, name: str, bundle: Bundle, per_text: int) -> list
     Raises:
         CorpusError: there is none, or one can't be read.
     """
-    from model.scoring import TestSet
+    from model.evaluation.scoring import TestSet
 
     pairs: list[tuple[str, str]] = []
     for source in sorted(root.glob(f"*/{name}.{bundle.source_language}")):

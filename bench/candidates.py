@@ -19,9 +19,9 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np
 
 from bench.suite.artifacts import prepare_speed_model
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
+from service.domain.plan import EncodeItem, StepPlan
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import EncodeItem, StepPlan
 
 COUNTS = (1, 2, 8, 16, 64, 128, 256)
 NUM_ROWS = 64

@@ -34,13 +34,13 @@ from bench.suite.artifacts import Artifacts, prepare_speed_model
 from bench.suite.points import OWN, own_system
 from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
-from model.bundle import Bundle
-from model.tokenizer import Tokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
 from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import GenerationRequest, SearchOptions
+from service.domain.plan import EncodeItem, StepPlan
+from service.domain.requests import GenerationRequest, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import EncodeItem, StepPlan
 
 SHORT, LONG = 12, 400
 NUM_STREAMS = 16

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from bench import speed_model
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 VOCAB_SIZE = 58_101
 """Of opus-mt-en-de, and many others: 58,100 pieces and `<pad>`."""

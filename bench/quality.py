@@ -27,8 +27,8 @@ import typer
 from bench.suite.systems import environment
 
 if TYPE_CHECKING:
-    from model.recipe import Recipe
-    from model.scoring import Report, TestSet
+    from model.data.recipe import Recipe
+    from model.evaluation.scoring import Report, TestSet
 
 Translate = Callable[[Sequence[str]], list[str]]
 _PARAGRAPH_TOKENS = (100, 200)
@@ -47,7 +47,9 @@ def main(
     ] = None,
     kept: Annotated[
         Path | None,
-        typer.Option(help="Lines to score of each set, a file that `python -m model.twins` wrote."),
+        typer.Option(
+            help="Lines to score of each set, a file that `python -m model.data.twins` wrote."
+        ),
     ] = None,
     robust: Annotated[bool, typer.Option(help="Also what comes back verbatim.")] = False,
     paragraphs: Annotated[
@@ -58,9 +60,9 @@ def main(
     threads: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Score models on the validation corpora of a recipe, and print Markdown tables."""
-    from model.recipe import load_recipe
-    from model.scoring import TestSet, score_translations
-    from model.twins import parse_tests
+    from model.data.recipe import load_recipe
+    from model.data.twins import parse_tests
+    from model.evaluation.scoring import TestSet, score_translations
 
     loaded = load_recipe(recipe, data_root=data_root)
     files = {corpus.name: (corpus.source, corpus.target) for corpus in loaded.data.valid}
@@ -112,7 +114,7 @@ def translator(model: Path, beam_size: int, threads: int) -> Translate:
 
 def only(test_set: TestSet, lines: Sequence[int] | None) -> TestSet:
     """The lines of a test set with these numbers, from 0; all of them without numbers."""
-    from model.scoring import TestSet
+    from model.evaluation.scoring import TestSet
 
     if lines is None:
         return test_set
@@ -121,7 +123,7 @@ def only(test_set: TestSet, lines: Sequence[int] | None) -> TestSet:
 
 def sources_in_training(recipe: Recipe, tests: Mapping[str, TestSet]) -> dict[str, int]:
     """For each test set, its source sentences that training would see without a filter."""
-    from model.corpus import read_lines
+    from model.data.corpus import read_lines
 
     seen = {line for corpus in recipe.data.train for line in read_lines(corpus.source)}
     return {name: sum(line in seen for line in test.sources) for name, test in tests.items()}
@@ -151,7 +153,7 @@ def table(reports: Mapping[str, Mapping[str, Report]], overlap: Mapping[str, int
 
 def robustness_table(translators: Mapping[str, Translate]) -> list[str]:
     """Markdown lines: of each kind of text, the share that each model keeps as it should."""
-    from model.robust_inputs import kept_shares, robust_inputs
+    from model.data.robust_inputs import kept_shares, robust_inputs
 
     inputs = robust_inputs()
     shares = [
@@ -177,8 +179,8 @@ def paragraph_lines(model: Path, translate: Translate, test_set: TestSet) -> lis
         translate: with the model.
         test_set: sentences in document order.
     """
-    from model.scoring import score_translations
-    from model.tokenizer import TOKENIZER_FILE, Tokenizer
+    from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
+    from model.evaluation.scoring import score_translations
 
     tokenizer = Tokenizer.load(model / TOKENIZER_FILE)
     lengths = [len(ids) for ids in tokenizer.encode_batch(test_set.sources)]

@@ -75,7 +75,7 @@ def _in_code(text: str) -> str:
 
 async def translate(bundle: Path, texts: Sequence[str]) -> list[str]:
     """What a server of the bundle answers, by its own engine in this process."""
-    from model.bundle import Bundle
+    from model.bundle.bundle import Bundle
     from service.engine.engine import Engine, EngineConfig
     from service.runtime.cpu.runner import OnnxRunner
     from service.translation.translator import Translator

@@ -17,14 +17,14 @@ import typer
 
 from bench import search_parity
 from bench.context import report as context
-from bench.faults import report as faults
-from bench.fuzz import report as fuzz
-from bench.layers import report as layers
-from bench.lengths import report as lengths
-from bench.soak.report import SOAK, Soak
-from bench.soak.report import render as render_soak
+from bench.studies.layers import report as layers
+from bench.studies.lengths import report as lengths
+from bench.studies.trainings import report as trainings
 from bench.suite import report
-from bench.trainings import report as trainings
+from tests.robustness.faults import report as faults
+from tests.robustness.fuzz import report as fuzz
+from tests.robustness.soak.report import SOAK, Soak
+from tests.robustness.soak.report import render as render_soak
 
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.md"

@@ -3,9 +3,9 @@
     python -m bench.search_parity --checkpoint model/checkpoints/en-de --sentences valid.en
 
 The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone
-and with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch.
-For fp32 the token sequences must be the same for 99.8 % of the sentences, and every difference must
-be a near-tie that rounding decides:
+and with 64 rows filled, greedily and with a beam of four; `model.evaluation.search` searches it in
+PyTorch. For fp32 the token sequences must be the same for 99.8 % of the sentences, and every
+difference must be a near-tie that rounding decides:
 
 - greedy: the log-probabilities of the first tokens that differ are within 1e-4 in the reference;
 - beam: the reference scores the two translations within 1e-4 of each other.
@@ -33,10 +33,10 @@ from bench.submission import submit_many
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from model.bundle import Bundle
-    from model.search import ReferenceHypothesis
-    from model.transformer import Transformer
-    from service.decoding.requests import GenerationResult
+    from model.bundle.bundle import Bundle
+    from model.evaluation.search import ReferenceHypothesis
+    from model.network.transformer import Transformer
+    from service.domain.requests import GenerationResult
 
 NAME = "search-parity"
 NEAR_TIE = 1e-4
@@ -114,7 +114,7 @@ async def search_with_engine(
     bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
 ) -> list[GenerationResult]:
     """Every source's search, as many at a time as fit into `rows`."""
-    from service.decoding.requests import GenerationRequest, SearchOptions
+    from service.domain.requests import GenerationRequest, SearchOptions
     from service.engine.engine import Engine, EngineConfig
     from service.runtime.cpu.runner import OnnxRunner
 
@@ -141,7 +141,7 @@ def search_with_reference(
     """The reference's best hypothesis of every source, sentences of like lengths together."""
     import torch
 
-    from model.search import BeamOptions, beam_search, greedy_search
+    from model.evaluation.search import BeamOptions, beam_search, greedy_search
 
     found: dict[int, ReferenceHypothesis] = {}
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
@@ -257,8 +257,8 @@ def main(
     """Compare the engine's searches with the reference's; exit status 1 if fp32 differs."""
     from export.bundle_writer import ExportOptions
     from export.exporter import export_checkpoint
-    from model.bundle import Bundle
-    from model.checkpoint import load_checkpoint
+    from model.bundle.bundle import Bundle
+    from model.network.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(checkpoint)
     model, tokenizer = loaded.model.eval(), loaded.tokenizer

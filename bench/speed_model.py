@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.config import ModelConfig, preset
+from model.bundle.config import ModelConfig, preset
 
 Array = npt.NDArray[np.float32]
 
@@ -120,7 +120,7 @@ class _Columns:
 def speed_weights(
     config: ModelConfig, seed: int = 0, certainty: float = CERTAINTY
 ) -> dict[str, Array]:
-    """The state dict of `model.transformer.Transformer`, as described above.
+    """The state dict of `model.network.transformer.Transformer`, as described above.
 
     Args:
         config: of `speed_config`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from service.decoding.requests import GenerationRequest
+from service.domain.requests import GenerationRequest
 from service.engine.engine import Engine
 from service.engine.generation import Generation
 

@@ -15,7 +15,7 @@ from cli.exits import fail, fail_without
 from cli.offline import OfflineOptions, OnProgress, translator_for
 
 if TYPE_CHECKING:
-    from model.scoring import Report, Score
+    from model.evaluation.scoring import Report, Score
 
 
 def evaluate(
@@ -68,10 +68,10 @@ def evaluate(
     Each line is translated as one sentence. A bundle runs in the engine that serves it. --from and
     --to may be left out if the model has only one choice.
     """
-    from model.corpus import CorpusError
+    from model.data.corpus import CorpusError
 
     try:
-        from model.scoring import TestSet, score_translations
+        from model.evaluation.scoring import TestSet, score_translations
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "evaluate")
 

@@ -72,8 +72,8 @@ def export(
         from export.errors import ExportError
         from export.exporter import export_checkpoint
         from export.huggingface.writer import write_huggingface
-        from model.checkpoint import CheckpointError
-        from model.tokenizer import TokenizerError
+        from model.bundle.tokenizer import TokenizerError
+        from model.network.checkpoint import CheckpointError
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 

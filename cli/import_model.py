@@ -12,7 +12,7 @@ import typer
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
-from model.out_of_memory import is_out_of_memory
+from model.bundle.out_of_memory import is_out_of_memory
 
 
 def import_model(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from cli.exits import fail, fail_without, require_runtime
 
 if TYPE_CHECKING:
-    from model.bundle import Bundle
-    from model.directions import Directions
-    from model.tokenizer import Tokenizer
-    from service.decoding.requests import SearchOptions
+    from model.bundle.bundle import Bundle
+    from model.bundle.directions import Directions
+    from model.bundle.tokenizer import Tokenizer
+    from service.domain.requests import SearchOptions
     from service.runtime.cpu.runner import OnnxRunner
 
 OnProgress = Callable[[int], None]
@@ -26,7 +26,7 @@ class OfflineOptions:
 
     Attributes:
         beam_size: hypotheses per sentence, 1 is greedy; None for the bundle's own (else 1).
-        length_penalty: of a beam search, see `model.search.BeamOptions`; None likewise.
+        length_penalty: of a beam search, see `model.evaluation.search.BeamOptions`; None likewise.
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.
@@ -78,7 +78,7 @@ def translator_for(model: Path, options: OfflineOptions) -> Translator:
 
 def _direction(directions: Directions, options: OfflineOptions) -> tuple[str, str]:
     """The direction that the options mean; fails with the choices if there are several, or none."""
-    from model.directions import DirectionError
+    from model.bundle.directions import DirectionError
 
     try:
         return directions.choose(options.source, options.target)
@@ -92,10 +92,10 @@ def _translate_with_checkpoint(
     from cli.progress import log_to_standard_error
 
     try:
-        from model.checkpoint import CheckpointError, load_checkpoint
-        from model.directions import Directions
-        from model.evaluation import choose_search_threads, translate_sentences
-        from model.search import BeamOptions
+        from model.bundle.directions import Directions
+        from model.evaluation.evaluation import choose_search_threads, translate_sentences
+        from model.evaluation.search import BeamOptions
+        from model.network.checkpoint import CheckpointError, load_checkpoint
     except ModuleNotFoundError:
         fail_without("PyTorch, which checkpoints need and bundles don't,", "train")
 
@@ -141,10 +141,10 @@ def _translate_with_bundle(
 ) -> Translated:
     import asyncio
 
-    from model.bundle import Bundle, BundleError
-    from model.piece_tokenizer import PieceTokenizer
-    from model.sessions import SessionSettings
-    from model.tokenizer import TokenizerError
+    from model.bundle.bundle import Bundle, BundleError
+    from model.bundle.piece_tokenizer import PieceTokenizer
+    from model.bundle.sessions import SessionSettings
+    from model.bundle.tokenizer import TokenizerError
     from service.errors import DragomanError, InvalidArgumentError
     from service.runtime.cpu.runner import OnnxRunner
     from service.translation.default_search import default_search
@@ -203,7 +203,7 @@ async def _generate(
     """Token ids for every source, from the serving engine in this process."""
     if not sources:
         return []
-    from service.decoding.requests import GenerationRequest
+    from service.domain.requests import GenerationRequest
     from service.engine.engine import Engine, EngineConfig
     from service.errors import InternalError
 

@@ -11,7 +11,7 @@ from cli.exits import fail, require_runtime
 if TYPE_CHECKING:
     from dragoman.client import AttentionView
     from dragoman.v1 import translation_pb2 as pb
-    from model.bundle import Bundle
+    from model.bundle.bundle import Bundle
 
 
 def attention_of_bundle(path: Path, text: str, translation: str, **options: Any) -> AttentionView:
@@ -26,9 +26,9 @@ def attention_of_bundle(path: Path, text: str, translation: str, **options: Any)
     require_runtime("cpu")
     from dragoman import conversions, requests
     from dragoman.v1 import translation_pb2 as pb
-    from model.bundle import Bundle, BundleError
-    from model.directions import DirectionError
-    from model.tokenizer import TokenizerError
+    from model.bundle.bundle import Bundle, BundleError
+    from model.bundle.directions import DirectionError
+    from model.bundle.tokenizer import TokenizerError
     from service.errors import DragomanError
 
     try:
@@ -53,10 +53,10 @@ def in_options(message: str) -> str:
 
 
 async def _answered(bundle: Bundle, request: pb.AttentionRequest) -> pb.AttentionResponse:
-    from model.sessions import SessionSettings
-    from service.api.conversions import attention_options_of, attention_response
+    from model.bundle.sessions import SessionSettings
+    from service.domain.attention import AttentionShape
     from service.engine.engine import Engine, EngineConfig
-    from service.runtime.attention import AttentionShape
+    from service.fronts.dragoman.conversions import attention_options_of, attention_response
     from service.runtime.cpu.runner import OnnxRunner
     from service.runtime.scoring import OnnxScorer
     from service.translation.default_search import default_search

@@ -18,7 +18,7 @@ from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name, load_settings
 
 if TYPE_CHECKING:
-    from service.api.registry import Registry
+    from service.models.registry import Registry
 
 _log = logging.getLogger("dragoman.server")
 
@@ -49,7 +49,7 @@ def serve(config: Path | None, **flags: Any) -> None:
 
     Flags take precedence over the environment, and the environment over the file.
     """
-    from service import descriptors
+    from service.common import descriptors
     from service.observability import logs
 
     descriptors.open_standard_streams()
@@ -92,8 +92,8 @@ serve.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[att
 
 
 def _serve(settings: Settings) -> NoReturn:
-    from service import descriptors, process
-    from service.loading import load_models
+    from service.common import descriptors, process
+    from service.models.loading import load_models
     from service.observability.metrics import ServerMetrics
     from service.server import Server
     from service.worker import garbage

@@ -35,8 +35,8 @@ def train(
     import os
     from datetime import timedelta
 
-    from model.memory import limit_kernel_caches
-    from model.recipe import RecipeError, check_files, load_recipe
+    from model.data.recipe import RecipeError, check_files, load_recipe
+    from model.training.memory import limit_kernel_caches
 
     try:  # before PyTorch, which takes seconds to import
         loaded = load_recipe(recipe, data_root=data_root)
@@ -52,11 +52,11 @@ def train(
     except ModuleNotFoundError:
         fail_without("PyTorch", "train")
 
-    from model.checkpoint import CheckpointError
-    from model.corpus import CorpusError
-    from model.run_state import TrainingError
-    from model.tokenizer import TokenizerError
-    from model.training import Trainer
+    from model.bundle.tokenizer import TokenizerError
+    from model.data.corpus import CorpusError
+    from model.network.checkpoint import CheckpointError
+    from model.training.run_state import TrainingError
+    from model.training.training import Trainer
 
     log_to_standard_error("%(asctime)s %(levelname)s %(message)s")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it

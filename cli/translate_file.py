@@ -131,7 +131,7 @@ async def _detected(segments: Sequence[DocumentSegment], target: str, client: As
 
     "auto" if there is nothing to see it by; `target` if it is that language.
     """
-    from model.languages import Language
+    from model.bundle.languages import Language
 
     texts = [segment.text for segment in segments if any(map(str.isalpha, segment.text))]
     if not texts:

@@ -27,8 +27,8 @@ from export.packing import Packing, leave_padded
 from export.precisions import arithmetic_for
 from export.scoring_graph import output_log_probabilities, shifted
 from export.weights import Weights
-from model.attention.conventions import num_local_heads
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
+from model.network.attention.conventions import num_local_heads
 
 
 def build_attention(config: ModelConfig, weights: Weights, precision: str) -> onnx.ModelProto:
@@ -152,7 +152,7 @@ def _encoded(layers: Layers, packing: Packing, states: str, heads: str) -> str:
 class _EncoderAttention(_ShownAttention):
     """Self-attention of the encoder, with a mask over all pairs where not all are seen.
 
-    The masks are those of `model.attention`.
+    The masks are those of `model.network.attention`.
     """
 
     def __init__(self, layers: Layers, packing: Packing, heads: str) -> None:

@@ -21,7 +21,7 @@ from export.precisions import PRECISIONS
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
 from export.weights import Weights
-from model.bundle import (
+from model.bundle.bundle import (
     JSON_PIECES,
     PIECES,
     RESIDENT_GRAPHS,
@@ -31,10 +31,10 @@ from model.bundle import (
     why_no_name,
     write_manifest,
 )
-from model.config import AlignmentHead, ModelConfig, default_alignment_layer
-from model.directions import Directions
-from model.piece_tokenizer import PieceTokenizer
-from model.tokenizer import TOKENIZER_FILE
+from model.bundle.config import AlignmentHead, ModelConfig, default_alignment_layer
+from model.bundle.directions import Directions
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.bundle.tokenizer import TOKENIZER_FILE
 
 _log = logging.getLogger("dragoman.export")
 
@@ -52,7 +52,7 @@ class ExportSource:
 
     Attributes:
         config: the architecture.
-        arrays: the state dict of `model.transformer.Transformer` as arrays.
+        arrays: the state dict of `model.network.transformer.Transformer` as arrays.
         tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
             language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from export.graph_builder import GraphBuilder
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 
 def build_cache_graphs(config: ModelConfig, dtype: str) -> list[tuple[str, onnx.ModelProto]]:

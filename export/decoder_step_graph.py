@@ -11,7 +11,7 @@ from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
 from export.token_choice import choose_tokens
 from export.weights import Weights
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 
 def build_decoder_step(

@@ -12,7 +12,7 @@ from export.layers import Layers, ResidualStream
 from export.packing import Packing, leave_padded, pack_tokens
 from export.precisions import arithmetic_for
 from export.weights import Weights
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 
 def build_encoder(

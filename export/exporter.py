@@ -13,9 +13,9 @@ from pathlib import Path
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle import MANIFEST_FILE, Bundle
-from model.checkpoint import checkpoint_folder, load_checkpoint
-from model.tokenizer import TOKENIZER_FILE
+from model.bundle.bundle import MANIFEST_FILE, Bundle
+from model.bundle.tokenizer import TOKENIZER_FILE
+from model.network.checkpoint import checkpoint_folder, load_checkpoint
 
 
 def export_checkpoint(
@@ -33,7 +33,7 @@ def export_checkpoint(
     unless its directory contains other files.
 
     Args:
-        checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote, or a run's.
+        checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote, or a run's.
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.

@@ -28,9 +28,9 @@ from export.huggingface.weights import read_model
 from export.marian.configuration import is_marian, refuse_binary
 from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
-from model.directions import Directions
-from model.evaluation import choose_search_threads
+from model.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
+from model.bundle.directions import Directions
+from model.evaluation.evaluation import choose_search_threads
 
 _log = logging.getLogger("dragoman.import")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from export.arithmetic import Arithmetic, Linear, Norm
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.weights import Weights
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 NEVER = -30_000.0
 """The logit of a token that is not chosen: finite in float16, and without a probability."""

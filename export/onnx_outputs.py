@@ -12,9 +12,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from export.torch_outputs import ForcedTranslation
-from model.bundle import Bundle
-from model.corpus import pad_right
-from model.sessions import SessionSettings, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings, open_session
+from model.data.corpus import pad_right
 
 Array = npt.NDArray[Any]
 

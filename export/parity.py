@@ -25,9 +25,9 @@ from export.parity_check import (
 )
 from export.rounding import rounding_differences
 from export.torch_outputs import in_batches, torch_outputs, translate
-from model.bundle import Bundle
-from model.evaluation import choose_search_threads
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.evaluation.evaluation import choose_search_threads
+from model.network.transformer import Transformer
 
 __all__ = ["SENTENCES", "TOLERANCES", "OnProgress", "ParityReport", "Tolerance", "check_parity"]
 

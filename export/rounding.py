@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from export.int8_arithmetic import quantize_rows
 from export.parity_check import Tolerance
 from export.torch_outputs import ForcedTranslation, TorchOutputs, torch_outputs
-from model.transformer import Transformer
+from model.network.transformer import Transformer
 
 # An int8 bundle differs by 1.2 to 2.5 times as much on average: it rounds activations, too. So do
 # random models of five architectures, whose differences span 0.03 to 0.5, and the included model:

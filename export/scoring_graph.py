@@ -12,7 +12,7 @@ from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
 from export.weights import Weights
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 
 def build_scoring(

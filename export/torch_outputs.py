@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from model.corpus import pad_right, plan_batches
-from model.evaluation import translate_ids
-from model.limits import default_max_new_tokens
-from model.transformer import AttentionWeights, Transformer
+from model.bundle.limits import default_max_new_tokens
+from model.data.corpus import pad_right, plan_batches
+from model.evaluation.evaluation import translate_ids
+from model.network.transformer import AttentionWeights, Transformer
 
 # In tokens, padding included. Small, so that a large model's attention weights fit into memory.
 _BATCH_TOKENS = 512

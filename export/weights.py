@@ -1,4 +1,4 @@
-"""A checkpoint's arrays by the names of `model.transformer`."""
+"""A checkpoint's arrays by the names of `model.network.transformer`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from export.errors import ExportError
 from export.shared_weights import SharedWeights
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@
     ├── InternalError            a defect; details are in the log
     └── StartupError             the server can't start; the message says what to do
 
-They are translated to gRPC status codes in one place, `service.api.status`.
+They are translated to gRPC status codes in one place, `service.calls.status`.
 """
 
 from __future__ import annotations

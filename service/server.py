@@ -14,35 +14,35 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import dragoman
 from dragoman.v1 import translation_pb2_grpc
-from model.search_limits import MAX_SUPPRESSED
-from service import descriptors
-from service.api.access import Access
-from service.api.admin import AdminServer
-from service.api.call_tracker import CallTracker
-from service.api.document_calls import LIMITS
-from service.api.google_v3.grpc_service import add_google_v3
-from service.api.grpc_server import bind, create_grpc_server
-from service.api.health import HealthService
-from service.api.http_endpoint import HttpEndpoint, Probes
-from service.api.interceptor import Interceptor
-from service.api.reflection import Reflection
-from service.api.registry import Registry, ServedModel
-from service.api.request_parsing import RequestParser
-from service.api.servicer import SERVICE, TranslationServicer
-from service.api.tls import exposed_hosts, server_tls
+from model.bundle.search_limits import MAX_SUPPRESSED
+from service.access.setup import Access
+from service.calls.call_tracker import CallTracker
+from service.calls.document_calls import LIMITS
+from service.calls.request_parsing import RequestParser
+from service.common import descriptors
 from service.documents.worker_pool import READERS_MODULE, DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.engine.watchdog import Watchdog
-from service.lifecycle.idle import IdleMonitor
-from service.lifecycle.opening import in_thread
-from service.lifecycle.reloads import Reloads
+from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
+from service.fronts.google_v3.grpc_service import add_google_v3
+from service.fronts.grpc.interceptor import Interceptor
+from service.models.idle import IdleMonitor
+from service.models.lifecycle.opening import in_thread
+from service.models.lifecycle.reloads import Reloads
+from service.models.registry import Registry, ServedModel
 from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
 from service.observability.tracing import create_tracing
+from service.ports.grpc.admin import AdminServer
+from service.ports.grpc.health import HealthService
+from service.ports.grpc.reflection import Reflection
+from service.ports.grpc.server import bind, create_grpc_server
+from service.ports.metrics_port import HttpEndpoint, Probes
+from service.ports.tls import exposed_hosts, server_tls
 from service.settings import Settings
-from service.text.glossary import MAX_ENTRIES
-from service.text.glossary_files import GlossaryFiles
-from service.text.glossary_store import GlossaryStore
+from service.text.glossaries.files import GlossaryFiles
+from service.text.glossaries.glossary import MAX_ENTRIES
+from service.text.glossaries.store import GlossaryStore
 
 # While draining: calls are accepted until none has arrived for this long, within a bound.
 _QUIET_SECONDS = 0.25
@@ -57,7 +57,7 @@ _LAST_ANSWERS_SECONDS = 0.5
 _LAST_SPANS_SECONDS = 3.0
 
 if TYPE_CHECKING:
-    from service.api.http.contract_server import ContractServer
+    from service.ports.http.contract_server import ContractServer
 
 _log = logging.getLogger("dragoman.server")
 
@@ -205,7 +205,7 @@ class Server:
         if settings.http_port < 0:
             return None
         # Imported here, since most servers have no such port, and the libraries take memory.
-        from service.api.http.contract_server import ContractServer
+        from service.ports.http.contract_server import ContractServer
 
         return ContractServer(
             self._servicer,

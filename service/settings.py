@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.search_limits import MAX_ROWS
+from model.bundle.search_limits import MAX_ROWS
 from service.errors import StartupError
 
 DIRECTORIES = ("model", "glossary_dir")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from service.batching.records import EngineRequest, Finished
-from service.decoding.requests import (
+from service.domain.requests import (
     FinishReason,
     GenerationResult,
     Hypothesis,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
-from model.bundle import Bundle
-from model.config import ModelConfig
-from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
+from model.network.transformer import Transformer
 
 SENTENCES = (
     "A dog is running across the green field.",

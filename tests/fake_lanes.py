@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 
-from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
+from service.domain.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
 from tests.fake_runner import FakeRunner, Script, babble, encoded_source
 
 

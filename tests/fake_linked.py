@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
-from model.tokenizer import Span
-from service.decoding.requests import FinishReason
+from model.bundle.tokenizer import Span
+from service.domain.requests import FinishReason
 from service.translation.engine_call import CallArguments
 from service.translation.links import Link, LinkedPieces
 from service.translation.options import TranslateOptions, TranslatorLimits

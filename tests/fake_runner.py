@@ -1,7 +1,7 @@
 """A model runner without a model: scripted tokens, for tests of everything above the runner.
 
 Its answer to a source is a function of that source alone, so a test can predict it. It checks the
-contract of `service.runtime.plan` at every step and raises `PlanError` where a plan breaks it.
+contract of `service.domain.plan` at every step and raises `PlanError` where a plan breaks it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.decoding.requests import FinishReason
-from service.runtime.plan import (
+from service.domain.plan import (
     EncodedSource,
     EncodeItem,
     Float32,
@@ -26,6 +25,7 @@ from service.runtime.plan import (
     StepOutput,
     StepPlan,
 )
+from service.domain.requests import FinishReason
 
 Script = Callable[[tuple[int, ...]], Sequence[int]]
 Scores = Callable[[tuple[int, ...], tuple[int, ...]], Float32]

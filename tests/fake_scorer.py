@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.runtime.plan import ScoreItem, TargetScore
+from service.domain.plan import ScoreItem, TargetScore
 
 
 class FakeScorer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from service.engine.engine import Engine
 from service.engine.interface import EngineObserver
 from service.errors import DragomanError
-from service.lifecycle.model_lifecycle import ModelLifecycle
+from service.models.lifecycle.model_lifecycle import ModelLifecycle
 from tests.fake_runner import FakeRunner
 
 

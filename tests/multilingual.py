@@ -19,9 +19,9 @@ import transformers
 from dragoman.client import AsyncClient, Hypothesis, PairScore, Search, TranslationError
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
-from model.bundle import Bundle
-from model.directions import Directions
-from model.piece_tokenizer import PieceTokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.directions import Directions
+from model.bundle.piece_tokenizer import PieceTokenizer
 from tests import foreign_models
 from tests.integration.servers import Running
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from model.search import ReferenceBeam
+from model.evaluation.search import ReferenceBeam
 
 Tokens = tuple[int, ...]
 # More branches would explain too much.

@@ -8,8 +8,8 @@ import signal
 import threading
 from pathlib import Path
 
+from service.domain.plan import RunnerLimits, StepOutput, StepPlan
 from service.errors import StartupError
-from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from service.settings import Settings
 from service.worker.opening import OpenModel, open_model
 from tests.fake_lanes import FakeLanes

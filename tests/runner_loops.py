@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.runtime.plan import EncodeItem, ModelRunner, StepOutput, StepPlan
+from service.domain.plan import EncodeItem, ModelRunner, StepOutput, StepPlan
 
 
 def greedy_steps(

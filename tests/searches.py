@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import (
+from service.domain.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
+from service.domain.requests import (
     GenerationRequest,
     GenerationResult,
     Priority,
     SearchOptions,
 )
-from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from tests.fake_runner import FakeRunner, moody
 
 EOS = 3

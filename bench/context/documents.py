@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from bench.context.pronouns import PronounItem
-from model.corpus import CorpusError, read_lines
-from model.scoring import TestSet
+from model.data.corpus import CorpusError, read_lines
+from model.evaluation.scoring import TestSet
 
 # Of a set without documents, runs of so many lines count as one.
 _RUN_LINES = 20

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.bundle import Bundle
-from model.sessions import SessionSettings, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings, open_session
 
 Array = npt.NDArray[Any]
 

@@ -25,14 +25,9 @@ import typer
 from bench.engine.bare_loop import BareLoop
 from bench.load.source import TextOrder, read_texts
 from bench.speed_model import length_word, word
-from model.bundle import Bundle
-from model.sessions import SessionSettings
-from service.decoding.requests import GenerationRequest
-from service.engine.engine import Engine, EngineConfig
-from service.engine.metrics import ModelMetrics
-from service.observability.metrics import ServerMetrics
-from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
-from service.runtime.plan import (
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import (
     EncodedBatch,
     LaneRunners,
     ModelRunner,
@@ -40,6 +35,11 @@ from service.runtime.plan import (
     StepOutput,
     StepPlan,
 )
+from service.domain.requests import GenerationRequest
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
+from service.observability.metrics import ServerMetrics
+from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
 
 ROWS = (1, 8, 64)
 _TARGET = 100

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from bench.benchmark import Conclusion, Interrupted, Measurement, console, run_benchmark
-from bench.engine import table
 from bench.load.errors import LoadError
 from bench.load.units import Slo
 from bench.recompute import read_summary
+from bench.suite import engine_table as table
 from bench.suite import estimate
 from bench.suite.artifacts import (
     SHIPPED_CHECKPOINT,

@@ -13,9 +13,9 @@ from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
 from bench.submission import submit
-from model.sessions import SessionSettings
+from model.bundle.sessions import SessionSettings
 from service.batching.events import Iteration
-from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
+from service.domain.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner

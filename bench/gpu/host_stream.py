@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from model.sessions import Device
+from model.bundle.sessions import Device
 from service.runtime.cuda.stream import CudaStream, Memory, open_stream
 
 

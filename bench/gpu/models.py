@@ -12,9 +12,9 @@ import numpy as np
 from bench import speed_model
 from bench.suite.artifacts import speed_texts
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
-from model.bundle import Bundle
-from model.config import ModelConfig
-from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINT = ROOT / "model" / "checkpoints" / "en-de"
@@ -61,7 +61,7 @@ def prepare(name: str, directory: Path) -> MeasuredModel:
 
 
 def _write_shipped(partial: Path) -> None:
-    from model.checkpoint import load_checkpoint
+    from model.network.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(CHECKPOINT)
     arrays = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}

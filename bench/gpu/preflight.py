@@ -81,7 +81,7 @@ def _session(device: str, facts: dict[str, Any]) -> list[str]:
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
-    from model.sessions import Device, use_device
+    from model.bundle.sessions import Device, use_device
 
     where = Device.parse(device)
     use_device(where)

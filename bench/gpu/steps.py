@@ -15,9 +15,9 @@ from bench.gpu.host_stream import open_on
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
-from model.sessions import SessionSettings
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import EncodeItem, StepOutput, StepPlan
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 
 _TOP_K = {1: "greedy", 8: "beam 4"}
 

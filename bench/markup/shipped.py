@@ -14,8 +14,8 @@ from service.translation.translator import Translator
 @asynccontextmanager
 async def sentence_translator(bundle: Path) -> AsyncIterator[Translator]:
     """The translator of a bundle, whose model aligns if it has a scoring graph."""
-    from model.bundle import Bundle
-    from model.sessions import SessionSettings
+    from model.bundle.bundle import Bundle
+    from model.bundle.sessions import SessionSettings
     from service.runtime.cpu.runner import OnnxRunner
     from service.runtime.scoring import OnnxScorer
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from model.limits import default_max_new_tokens
+from model.bundle.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
-from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.domain.plan import RunnerLimits
+from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
@@ -31,7 +32,6 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.runtime.plan import RunnerLimits
 
 logger = logging.getLogger(__name__)
 

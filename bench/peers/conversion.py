@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -38,7 +38,7 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
 
     Args:
         config: sizes and options of the model.
-        arrays: the state dict of `model.transformer.Transformer`.
+        arrays: the state dict of `model.network.transformer.Transformer`.
         directory: made, and filled; must not hold a model yet.
 
     Raises:

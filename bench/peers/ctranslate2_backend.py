@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.batch_engine import Output
-from service.decoding.requests import GenerationRequest
+from service.domain.requests import GenerationRequest
 
 ISA_VARIABLE = "CT2_FORCE_CPU_ISA"
 VOCABULARY_FILE = "shared_vocabulary.json"

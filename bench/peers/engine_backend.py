@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench.peers.batch_engine import Output
 from bench.submission import submit_many
-from service.decoding.requests import FinishReason, GenerationRequest
+from service.domain.requests import FinishReason, GenerationRequest
 from service.engine.engine import Engine
 
 

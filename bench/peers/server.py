@@ -15,13 +15,13 @@ import typer
 from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
-from model.bundle import Bundle
-from service import process
-from service.api.registry import Registry, ServedModel
+from model.bundle.bundle import Bundle
+from service.common import process
+from service.domain.plan import RunnerLimits
 from service.engine.metrics import ModelMetrics
+from service.models.registry import Registry, ServedModel
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import RunnerLimits
 from service.server import Server
 from service.settings import Settings
 from service.translation.translator import Translator
@@ -78,7 +78,7 @@ def own_engine_model(
     """Our engine behind request-level batching."""
     # Imported here, so that a peer's memory does not hold an ONNX Runtime that it does not use.
     from service.engine.engine import Engine
-    from service.loading import load_model
+    from service.models.loading import load_model
 
     # The inner engine's figures would be counted twice, so it gets metrics of its own, except for
     # those that only it can count.

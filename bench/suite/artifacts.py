@@ -17,8 +17,8 @@ from bench import opus_model, speed_model
 from bench.load.errors import SourceError
 from bench.load.source import read_texts
 from bench.peers.conversion import convert
-from model.config import ModelConfig
-from model.tokenizer import TOKENIZER_FILE
+from model.bundle.config import ModelConfig
+from model.bundle.tokenizer import TOKENIZER_FILE
 
 LENGTHS_FILE = Path(__file__).with_name("lengths.csv")
 """Source and target tokens of 2,000 sentence pairs of newstest2013 (English, German), counted with
@@ -116,7 +116,7 @@ def prepare_checkpoint(
         SourceError: the file has no texts.
         CheckpointError: the checkpoint can't be read.
     """
-    from model.checkpoint import load_checkpoint
+    from model.network.checkpoint import load_checkpoint
 
     texts = read_texts(source)
     if not texts:

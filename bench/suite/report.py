@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.engine import table as engine_table
 from bench.load.units import format_seconds
 from bench.suite import agreement, losses, overload
+from bench.suite import engine_table as engine_table
 from bench.suite.cells import Cell, cells_of, read_runs, run_files
 from bench.suite.points import OWN, PEER
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.processor import num_usable_cores
+from model.bundle.processor import num_usable_cores
 
 Settings = Mapping[str, Any]
 

@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.text.in_process import sentence_translator
-from service.text.glossary import Glossary
-from service.text.sentence_repair import TermRules
-from service.text.terms_translator import TermsTranslator
+from service.text.glossaries.glossary import Glossary
+from service.text.things.sentence_repair import TermRules
+from service.text.things.terms_translator import TermsTranslator
 from service.translation.results import TextResult
 
 _METHODS: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from service.loading import load_model
+from service.models.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings, shipped_models
 from service.translation.translator import Translator

@@ -15,8 +15,8 @@ import asyncio
 from pathlib import Path
 
 from bench.text.in_process import sentence_translator
-from service.text.sentence_repair import TermRules
-from service.text.terms_translator import TermsTranslator
+from service.text.things.sentence_repair import TermRules
+from service.text.things.terms_translator import TermsTranslator
 from service.translation.blank_retries import has_word
 from service.translation.options import TranslateOptions
 

@@ -15,10 +15,10 @@ import itertools
 from pathlib import Path
 
 from bench.text.in_process import sentence_translator
-from service.text.sentence_repair import ScannedSentence, TermRules
-from service.text.terms_translator import TermsTranslator
-from service.text.things import ThingKind
-from service.text.wanted import Candidate, thing_needs
+from service.text.things.sentence_repair import ScannedSentence, TermRules
+from service.text.things.terms_translator import TermsTranslator
+from service.text.things.things import ThingKind
+from service.text.things.wanted import Candidate, thing_needs
 
 NUM_SENTENCES = 500
 

@@ -12,7 +12,7 @@ from export.attention.lsh import HashedAttentionGraph
 from export.attention.strided import StridedAttentionGraph
 from export.layers import Layers
 from export.packing import Packing
-from model.config import EncoderAttention
+from model.bundle.config import EncoderAttention
 
 
 class EncoderAttentionGraph(Protocol):

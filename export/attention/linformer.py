@@ -1,4 +1,4 @@
-"""Low-rank attention, of an encoder or a decoder; see `model.attention.linformer`."""
+"""Low-rank attention, of an encoder or a decoder; see `model.network.attention.linformer`."""
 
 from __future__ import annotations
 

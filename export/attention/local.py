@@ -1,4 +1,4 @@
-"""Local attention in blocks; the reference is `model.attention.local`."""
+"""Local attention in blocks; the reference is `model.network.attention.local`."""
 
 from __future__ import annotations
 

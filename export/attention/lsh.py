@@ -1,4 +1,5 @@
-"""Attention among similar queries, sorted and cut into chunks; see `model.attention.lsh`."""
+"""Attention among similar queries, sorted and cut into chunks; see
+`model.network.attention.lsh`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from export.attention.heads import (
 )
 from export.layers import Layers
 from export.packing import Packing
-from model.attention.conventions import NORM_EPSILON
+from model.network.attention.conventions import NORM_EPSILON
 
 # A position that sees itself alone has no other score to compare this with.
 _ITSELF = -1e5
@@ -130,7 +131,7 @@ class HashedAttentionGraph:
         return outputs[1]
 
     def _keys_of(self, query: str) -> str:
-        """As `model.attention.lsh.keys_of`."""
+        """As `model.network.attention.lsh.keys_of`."""
         graph, arithmetic = self._graph, self._layers.arithmetic
         axis = graph.constant([-1], np.int64)
         squares = graph.op("ReduceMean", graph.op("Mul", query, query), axis, keepdims=1)

@@ -1,4 +1,5 @@
-"""Strided attention: near heads in blocks, far heads in columns; see `model.attention.strided`."""
+"""Strided attention: near heads in blocks, far heads in columns; see
+`model.network.attention.strided`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from export.attention.local import LocalAttentionGraph
 from export.graph_builder import GraphBuilder
 from export.layers import Layers
 from export.packing import Packing
-from model.attention.conventions import num_local_heads
+from model.network.attention.conventions import num_local_heads
 
 
 class StridedAttentionGraph:

@@ -1,6 +1,6 @@
 """From a Hugging Face configuration to ours.
 
-All of these are the Transformer of `model/transformer.py` with other options.
+All of these are the Transformer of `model/network/transformer.py` with other options.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from export.errors import ExportError
 from export.huggingface.directory import CONFIG_FILE, LARGEST_GROWTH, ModelDirectory
 from export.huggingface.generation import forbids_pad
-from model.config import (
+from model.bundle.config import (
     LARGEST_SIZES,
     Activation,
     ConfigError,

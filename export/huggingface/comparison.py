@@ -15,11 +15,11 @@ from torch import Tensor
 
 from export.errors import ExportError
 from export.layers import NEVER
-from model.limits import default_max_new_tokens
-from model.out_of_memory import is_out_of_memory
-from model.piece_tokenizer import PieceTokenizer
-from model.search import greedy_search
-from model.transformer import Transformer
+from model.bundle.limits import default_max_new_tokens
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.evaluation.search import greedy_search
+from model.network.transformer import Transformer
 
 # Times a stage's largest number: what rounding makes of a dozen layers in float32 is far less.
 _TOLERANCE = 1e-3

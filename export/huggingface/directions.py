@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import Vocabularies
-from model.directions import Directions
-from model.languages import (
+from model.bundle.directions import Directions
+from model.bundle.languages import (
     Language,
     LanguageError,
     find_language,

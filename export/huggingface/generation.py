@@ -6,8 +6,8 @@ from typing import Any
 
 from export.errors import ExportError
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
-from model.config import ModelConfig
-from model.search_limits import MAX_ROWS, SearchLimitError, check_search, check_search_fits
+from model.bundle.config import ModelConfig
+from model.bundle.search_limits import MAX_ROWS, SearchLimitError, check_search, check_search_fits
 
 _FILE = "generation_config.json"
 _EARLY_STOPPING = {False: "heuristic", None: "heuristic", True: "first", "never": "never"}

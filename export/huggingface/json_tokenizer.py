@@ -8,8 +8,8 @@ from typing import Any
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory, read_json
-from model.segmenters import plain_tokenizer
-from model.tokenizer import TokenizerError
+from model.bundle.segmenters import plain_tokenizer
+from model.bundle.tokenizer import TokenizerError
 
 _FILE = "tokenizer.json"
 # Special in every BART, also where no file says so.
@@ -21,7 +21,7 @@ class JsonTokenizerFile:
     """A tokenizer.json.
 
     Attributes:
-        content: for `model.segmenters.JsonSegmenter`.
+        content: for `model.bundle.segmenters.JsonSegmenter`.
         ids: of all pieces.
         special_ids: of those that stand for no text.
     """

@@ -11,10 +11,10 @@ import sentencepiece
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory, parse_json, read_json
 from export.huggingface.json_tokenizer import read_json_tokenizer
-from model.config import LARGEST_SIZES, ModelConfig
-from model.languages import LanguageError, find_language
-from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
-from model.tokenizer import TokenizerError
+from model.bundle.config import LARGEST_SIZES, ModelConfig
+from model.bundle.languages import LanguageError, find_language
+from model.bundle.piece_tokenizer import PieceTokenizer, PieceVocabulary
+from model.bundle.tokenizer import TokenizerError
 
 _SENTENCEPIECE = "sentencepiece.bpe.model"
 

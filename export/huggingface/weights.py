@@ -17,8 +17,8 @@ from export.errors import ExportError
 from export.huggingface.architectures import Family, family_of
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.layers import NEVER
-from model.config import ModelConfig
-from model.transformer import Transformer
+from model.bundle.config import ModelConfig
+from model.network.transformer import Transformer
 
 RENAMED = {
     "self_attn.q_proj": "self_attention.query",

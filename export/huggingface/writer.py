@@ -25,9 +25,9 @@ from export.huggingface.vocabularies import read_vocabularies
 from export.huggingface.weights import LAYER, THEIRS
 from export.parity import SENTENCES
 from export.weights import sinusoidal_positions
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.config import ModelConfig
-from model.transformer import Transformer
+from model.bundle.config import ModelConfig
+from model.network.checkpoint import Checkpoint, load_checkpoint
+from model.network.transformer import Transformer
 
 _CLASSES = {
     "post": ("marian", "MarianMTModel"),
@@ -40,7 +40,7 @@ def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison 
     """Write a checkpoint as a Hugging Face directory.
 
     Args:
-        checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote.
+        checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote.
         output: the directory to write; it appears whole, or not at all.
 
     Returns:

@@ -20,7 +20,8 @@ from export.huggingface.directory import refuse_inflated, refuse_pointer
 
 OPTIONS_ARRAY = "special:model.yml"
 
-# Only these values are the Transformer of `model/transformer.py`; what is missing has the first.
+# Only these values are the Transformer of `model/network/transformer.py`; what is missing has the
+# first.
 _SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),

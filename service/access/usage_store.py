@@ -17,8 +17,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
-from service.access.database import check_version, open_database
 from service.access.usage import Record, UsageLedger, start_of_month
+from service.common.database import check_version, open_database
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 

@@ -13,7 +13,7 @@ from service.batching.async_scheduler import AsyncScheduler
 from service.batching.events import Listener
 from service.batching.output import Schedule
 from service.batching.step_loop import Step, StepLoop, outcome_of
-from service.runtime.plan import AsyncRunner, Scorer, StepOutput
+from service.domain.plan import AsyncRunner, Scorer, StepOutput
 
 
 class AsyncLoop(StepLoop):

@@ -26,8 +26,8 @@ from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry, RequestState
 from service.batching.scheduler import Scheduler
 from service.decoding.row_states import Indices
+from service.domain.plan import Bools, RunnerLimits, StepOutput, StepPlan
 from service.errors import DragomanError
-from service.runtime.plan import Bools, RunnerLimits, StepOutput, StepPlan
 
 # With a larger share of free rows than this, rows are made dense instead.
 _MAX_FREE_PART = 0.25

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
-from service.runtime.plan import EncodedSource
+from service.domain.plan import EncodedSource
 
 # In a full batch, sources for such a part of the rows are encoded before there is a row for them:
 # of as many rows in the model that ships, one comes free while an encode takes its time.

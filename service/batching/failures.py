@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from model.bundle import BundleError
-from model.out_of_memory import is_out_of_memory
+from model.bundle.bundle import BundleError
+from model.bundle.out_of_memory import is_out_of_memory
 from service.errors import (
     DragomanError,
     InternalError,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from service.batching.records import RequestEntry
-from service.decoding.requests import Priority
+from service.domain.requests import Priority
 
 # Of a priority: its share against the others.
 WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}

@@ -9,10 +9,8 @@ from collections.abc import Collection
 
 from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry
-from service.decoding.requests import FinishReason
 from service.decoding.token_choice import Decoding
-from service.errors import DeadlineExceededError, DragomanError
-from service.runtime.plan import (
+from service.domain.plan import (
     Adjustments,
     Bools,
     EncodeItem,
@@ -20,6 +18,8 @@ from service.runtime.plan import (
     StepOutput,
     StepPlan,
 )
+from service.domain.requests import FinishReason
+from service.errors import DeadlineExceededError, DragomanError
 
 NEVER = float("inf")
 _NO_ADJUSTMENTS = Adjustments.none()

@@ -24,7 +24,8 @@ from service.batching.output import Schedule
 from service.batching.records import Finished, RequestEntry, request_ids
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import MAX_UNREPORTED, Step, StepLoop, outcome_of
-from service.runtime.plan import (
+from service.common.serial_executor import SerialExecutor
+from service.domain.plan import (
     EncodedBatch,
     LanedRunner,
     LaneRunners,
@@ -32,7 +33,6 @@ from service.runtime.plan import (
     Scorer,
     StepOutput,
 )
-from service.runtime.serial_executor import SerialExecutor
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from service.batching.records import Finished, RequestEntry
-from service.runtime.plan import StepPlan
+from service.domain.plan import StepPlan
 
 
 @dataclass(frozen=True)

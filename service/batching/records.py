@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.decoding.requests import (
+from service.domain.plan import EncodedSource
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     Hypothesis,
 )
 from service.errors import DragomanError
-from service.runtime.plan import EncodedSource
 
 _NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
 

@@ -19,9 +19,9 @@ from service.batching.lane import NEVER, Lane
 from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
 from service.batching.score_scheduler import ScoreScheduler
-from service.decoding.requests import FinishReason
+from service.domain.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
+from service.domain.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
-from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
 
 
 class Scheduler:

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from service.batching.fair_queue import FairQueue
 from service.batching.records import Finished, RequestEntry, RequestState
 from service.decoding.linked_sources import linked_sources, without_hidden
-from service.decoding.requests import Hypothesis, ScoringRequest
-from service.runtime.plan import TargetScore
+from service.domain.plan import TargetScore
+from service.domain.requests import Hypothesis, ScoringRequest
 
 # While rows run, scores take this part of the encode budget.
 _PART = 4

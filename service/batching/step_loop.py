@@ -29,9 +29,9 @@ from service.batching.failures import SCORING, STEPPING, error_of
 from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, request_ids
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import ScoringRequest
+from service.domain.plan import ScoreItem, Scorer, StepOutput, TargetScore
+from service.domain.requests import ScoringRequest
 from service.errors import DragomanError
-from service.runtime.plan import ScoreItem, Scorer, StepOutput, TargetScore
 
 logger = logging.getLogger(__name__)
 

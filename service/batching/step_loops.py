@@ -11,7 +11,7 @@ from service.batching.events import Listener
 from service.batching.lane_loop import LaneLoop
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
-from service.runtime.plan import (
+from service.domain.plan import (
     AsyncRunner,
     LanedRunner,
     ModelRunner,

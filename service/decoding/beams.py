@@ -1,7 +1,8 @@
 """Beam search for many requests at once (Graves, 2012; Wu et al., 2016).
 
-The search, its ties included, is that of the PyTorch reference in `model/search.py`; here the beams
-of one size advance together, as arrays, and return the copies between cache rows that follow.
+The search, its ties included, is that of the PyTorch reference in `model/evaluation/search.py`;
+here the beams of one size advance together, as arrays, and return the copies between cache rows
+that follow.
 
 A step takes the best 2k continuations of a beam of k hypotheses. Those that end and are among the
 best k are finished, the first k that don't end continue. A hypothesis that continues stays in its
@@ -17,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.decoding.candidates import Candidates
-from service.decoding.requests import Hypothesis, SearchOptions
 from service.decoding.row_states import Float64, Indices, RowStates
-from service.runtime.plan import Int64, RowCopy
+from service.domain.plan import Int64, RowCopy
+from service.domain.requests import Hypothesis, SearchOptions
 
 Bools = npt.NDArray[np.bool_]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.decoding.row_states import Float64
-from service.runtime.plan import Int64, StepOutput
+from service.domain.plan import Int64, StepOutput
 
 
 @dataclass

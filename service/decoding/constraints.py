@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.decoding.candidates import Candidates
-from service.decoding.requests import SearchOptions
-from service.runtime.plan import Int64
+from service.domain.plan import Int64
+from service.domain.requests import SearchOptions
 
 
 class Constraints:

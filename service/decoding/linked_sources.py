@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.runtime.plan import Float32, Int32
+from service.domain.plan import Float32, Int32
 
 
 def linked_sources(attention: Float32, num_tokens: int) -> Int32:

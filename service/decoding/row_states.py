@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from service.decoding.requests import Hypothesis
-from service.runtime.plan import Int32, Int64
+from service.domain.plan import Int32, Int64
+from service.domain.requests import Hypothesis
 
 Float64 = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

@@ -9,10 +9,10 @@ import numpy as np
 from service.decoding.beams import Beam, BeamGroup
 from service.decoding.candidates import Candidates
 from service.decoding.constraints import Constraints
-from service.decoding.requests import Hypothesis, Sampling, SearchOptions
 from service.decoding.row_states import Float64, Indices, RowStates, total
 from service.decoding.sampling import draw
-from service.runtime.plan import Int64, RowCopy, StepOutput
+from service.domain.plan import Int64, RowCopy, StepOutput
+from service.domain.requests import Hypothesis, Sampling, SearchOptions
 
 
 class Decoding:

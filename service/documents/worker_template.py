@@ -11,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from model.processor import num_usable_cores
+from model.bundle.processor import num_usable_cores
 from service.documents.work import COMPLETE, LENGTH, READY, STATUS
 from service.settings import Settings
 

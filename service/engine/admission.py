@@ -35,10 +35,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from model.limits import default_max_new_tokens
+from model.bundle.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
-from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.latency_model import LatencyModel
 from service.engine.queue_estimate import QueueEstimate
 from service.engine.quota import AdmittedCall, Enqueue, Quota

@@ -20,7 +20,8 @@ from service.batching.events import Events
 from service.batching.records import EngineRequest, Finished
 from service.batching.step_loop import MAX_UNREPORTED, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
-from service.decoding.requests import (
+from service.domain.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
@@ -37,7 +38,6 @@ from service.errors import (
     FailedPreconditionError,
     UnavailableError,
 )
-from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.worker.client import ProcessLoop
 from service.worker.process import ModelProcess
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from service.batching.records import EngineRequest
-from service.decoding.requests import GenerationRequest, GenerationResult
+from service.domain.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError, RequestCancelledError
 from service.observability import tracing
 

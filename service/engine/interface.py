@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.batching.events import Iteration
-from service.decoding.requests import GenerationRequest, GenerationResult
+from service.domain.plan import RunnerLimits
+from service.domain.requests import GenerationRequest, GenerationResult
 from service.engine.admission import CompletionEstimate, Refusal
 from service.engine.quota import AdmittedCall
-from service.runtime.plan import RunnerLimits
 
 
 @dataclass(frozen=True)

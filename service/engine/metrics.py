@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from service.batching.events import Iteration
-from service.decoding.requests import (
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,

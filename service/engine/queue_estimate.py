@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from service.batching.fair_queue import WEIGHTS
-from service.decoding.requests import GenerationRequest, Priority
+from service.domain.requests import GenerationRequest, Priority
 
 # With more flows than this, their sum stands for each of them.
 _MAX_FLOWS_LOOKED_AT = 256

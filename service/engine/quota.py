@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from service.decoding.requests import GenerationRequest
+from service.domain.requests import GenerationRequest
 from service.engine.generation import Generation
 
 # A client may hold this many times what is left. So one that is alone gets seven eighths, n get

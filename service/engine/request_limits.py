@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from model.limits import default_max_new_tokens
-from service.decoding.requests import GenerationRequest, ScoringRequest
+from model.bundle.limits import default_max_new_tokens
+from service.domain.plan import RunnerLimits
+from service.domain.requests import GenerationRequest, ScoringRequest
 from service.errors import InvalidArgumentError
-from service.runtime.plan import RunnerLimits
 
 
 def check_fits(request: GenerationRequest, limits: RunnerLimits, widest: RunnerLimits) -> None:

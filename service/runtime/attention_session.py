@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import SessionSettings, open_session
-from service.runtime.attention import AttentionKind, AttentionSelection
-from service.runtime.plan import ScoreItem, TargetScore
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings, open_session
+from service.domain.attention import AttentionKind, AttentionSelection
+from service.domain.plan import ScoreItem, TargetScore
 
 _OUTPUTS = {
     AttentionKind.CROSS: "cross_attention",

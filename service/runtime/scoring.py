@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, open_session, use_device
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings, open_session, use_device
+from service.domain.plan import ScoreItem, TargetScore
 from service.runtime.attention_session import AttentionGraph
 from service.runtime.cpu.kv_cache import cache_names
-from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.source_batches import padded, similar_lengths
 
 

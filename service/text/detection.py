@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from model.languages import LanguageError, find_language
-from service.translation.fairness import in_thread
+from model.bundle.languages import LanguageError, find_language
+from service.common.fairness import in_thread
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -6,10 +6,10 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 
-from service.decoding.requests import FinishReason
+from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
-from service.text.text_parts import TextPart
-from service.text.wanted import Candidate
+from service.text.things.text_parts import TextPart
+from service.text.things.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedPieces
 from service.translation.results import SentenceResult, TermUse, TextResult

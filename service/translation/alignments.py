@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.tokenizer import Span, Tokenizer
-from service.decoding.requests import Hypothesis
+from model.bundle.tokenizer import Span, Tokenizer
+from service.domain.plan import Float32
+from service.domain.requests import Hypothesis
 from service.errors import FailedPreconditionError, InvalidArgumentError
-from service.runtime.plan import Float32
 
 # Limit of the soft alignments of one call: at four bytes each, 16 MB.
 MAX_SOFT_WEIGHTS = 4_000_000

@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
 
-from model.tokenizer import Span, Tokenizer
-from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
-from service.engine.interface import ServableEngine
-from service.errors import FailedPreconditionError, InvalidArgumentError
-from service.runtime.attention import (
+from model.bundle.tokenizer import Span, Tokenizer
+from service.domain.attention import (
     MAX_COMPUTED,
     MAX_TOKENS,
     MAX_WEIGHTS,
@@ -19,7 +16,10 @@ from service.runtime.attention import (
     AttentionSelection,
     AttentionShape,
 )
-from service.runtime.plan import Float32
+from service.domain.plan import Float32
+from service.domain.requests import FinishReason, GenerationResult, Hypothesis
+from service.engine.interface import ServableEngine
+from service.errors import FailedPreconditionError, InvalidArgumentError
 from service.translation.alignments import (
     SourceToken,
     TargetToken,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model.tokenizer import Tokenizer
-from service.decoding.requests import FinishReason, GenerationResult
+from model.bundle.tokenizer import Tokenizer
+from service.common.fairness import checkpoint
+from service.domain.requests import FinishReason, GenerationResult
 from service.engine.generation import Generation
 from service.translation.engine_call import EngineCall, result_of
-from service.translation.fairness import checkpoint
 from service.translation.preparation import TextError, TextPreparer
 from service.translation.results import PendingText
 

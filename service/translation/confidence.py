@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model.calibration import Calibration
-from service.decoding.requests import FinishReason, GenerationResult
+from model.bundle.calibration import Calibration
+from service.domain.requests import FinishReason, GenerationResult
 
 
 @dataclass(frozen=True)

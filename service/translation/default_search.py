@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from model.bundle import Bundle, broken_manifest
-from service.decoding.requests import SearchOptions
+from model.bundle.bundle import Bundle, broken_manifest
+from service.domain.plan import RunnerLimits
+from service.domain.requests import SearchOptions
 from service.errors import InvalidArgumentError, StartupError
-from service.runtime.plan import RunnerLimits
 
 # Options that belong to a request.
 _NO_DEFAULTS = {"num_hypotheses", "prefix_ids", "sampling"}

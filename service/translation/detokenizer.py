@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 
 
 class Detokenizer:

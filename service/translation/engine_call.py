@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
-from model.tokenizer import Tokenizer
-from service.decoding.requests import (
+from model.bundle.tokenizer import Tokenizer
+from service.common.fairness import begin_preparing
+from service.domain.attention import AttentionSelection
+from service.domain.requests import (
     AlignmentKind,
     GenerationRequest,
     GenerationResult,
@@ -24,8 +26,6 @@ from service.engine.quota import AdmittedCall
 from service.errors import InternalError
 from service.observability import tracing
 from service.observability.tracing import SequenceTimes
-from service.runtime.attention import AttentionSelection
-from service.translation.fairness import begin_preparing
 from service.translation.preparation import Piece, PreparedText
 
 

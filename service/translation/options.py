@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from model.search_limits import MAX_SUPPRESSED
-from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, Priority, SearchOptions
+from model.bundle.search_limits import MAX_SUPPRESSED
+from model.bundle.tokenizer import Tokenizer
+from service.domain.plan import RunnerLimits
+from service.domain.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
-from service.runtime.plan import RunnerLimits
 
 NORMALISED = " after normalisation (NFKC)"
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, Priority, SearchOptions
+from model.bundle.tokenizer import Tokenizer
+from service.common.fairness import checkpoint
+from service.domain.requests import AlignmentKind, Priority, SearchOptions
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
@@ -22,7 +23,6 @@ from service.translation.alignments import (
     source_tokens,
 )
 from service.translation.engine_call import CallArguments, EngineCall, result_of
-from service.translation.fairness import checkpoint
 from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 

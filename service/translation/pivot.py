@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
-from service.decoding.requests import FinishReason
+from service.common.fairness import checkpoint
+from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
-from service.translation.fairness import checkpoint
 from service.translation.links import Link, LinkedPieces
 from service.translation.options import TranslateOptions
 from service.translation.preparation import Piece, PreparedText, TextError, are_long

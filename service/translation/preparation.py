@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from typing import TypeVar
 
-from model.tokenizer import Tokenizer
-from service.translation.fairness import in_thread, on_loop
+from model.bundle.tokenizer import Tokenizer
+from service.common.fairness import in_thread, on_loop
 from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.tokenizer import Tokenizer
-from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
+from model.bundle.tokenizer import Tokenizer
+from service.domain.requests import FinishReason, GenerationResult, Hypothesis
 from service.engine.generation import Generation
 from service.errors import DragomanError
 from service.translation.alignments import (
@@ -30,7 +30,7 @@ class SentenceHypothesis:
 
     Attributes:
         text: the translation.
-        log_probability, score: as in `service.decoding.requests.Hypothesis`.
+        log_probability, score: as in `service.domain.requests.Hypothesis`.
         finish_reason: EOS or LENGTH.
         tokens: with EOS; empty unless requested.
         alignment: to the sentence's tokens; None unless requested.

@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from model.calibration import Calibration
-from model.directions import Directions
-from model.piece_tokenizer import PieceTokenizer
-from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, GenerationResult, SearchOptions
+from model.bundle.calibration import Calibration
+from model.bundle.directions import Directions
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.bundle.tokenizer import Tokenizer
+from service.common.fairness import checkpoint
+from service.domain.attention import AttentionShape
+from service.domain.requests import AlignmentKind, GenerationResult, SearchOptions
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
-from service.runtime.attention import AttentionShape
 from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.attention import AttentionExtractor
 from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
-from service.translation.fairness import checkpoint
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
 from service.translation.preparation import (

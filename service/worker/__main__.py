@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from model.background import in_background
+from model.bundle.background import in_background
 
 if __name__ == "__main__":
     # The threads that serve are started by this one, which must not be nice itself.

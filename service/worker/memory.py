@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from model.bundle import Bundle
-from model.processor import num_usable_cores, usable_memory
+from model.bundle.bundle import Bundle
+from model.bundle.processor import num_usable_cores, usable_memory
+from service.domain.attention import AttentionShape
 from service.errors import StartupError
-from service.runtime.attention import AttentionShape
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
 from service.runtime.cpu.lane_count import best_lanes
 from service.settings import Settings

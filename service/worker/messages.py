@@ -15,8 +15,8 @@ from typing import Any
 
 from service.batching.config import EngineConfig
 from service.batching.records import EngineRequest
+from service.domain.plan import RunnerLimits
 from service.errors import DragomanError
-from service.runtime.plan import RunnerLimits
 from service.worker.opening import OpenModel
 
 PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time

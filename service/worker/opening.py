@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.background import in_background
-from model.bundle import Bundle, BundleError
+from model.bundle.background import in_background
+from model.bundle.bundle import Bundle, BundleError
+from service.domain.plan import LanedRunner, ModelRunner, Scorer
 from service.errors import StartupError
-from service.runtime.plan import LanedRunner, ModelRunner, Scorer
 from service.settings import Settings, shipped_models
 
 if TYPE_CHECKING:
-    from model.sessions import SessionSettings
+    from model.bundle.sessions import SessionSettings
     from service.runtime.cpu.lanes import OnnxLanes
     from service.runtime.cpu.runner import OnnxRunner
     from service.runtime.cuda.runner import DeviceRunner
@@ -64,7 +64,7 @@ def open_model(
         StartupError: it can't be used; the message says what to do.
     """
     in_background(_import_runtime, niceness)
-    from model.sessions import SessionSettings
+    from model.bundle.sessions import SessionSettings
     from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
     from service.runtime.cuda.runner import DeviceRunner
     from service.runtime.scoring import OnnxScorer

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from service.batching.config import EngineConfig
 from service.batching.events import Listener
+from service.domain.plan import RunnerLimits
 from service.errors import StartupError
-from service.runtime.plan import RunnerLimits
 from service.worker.client import MEMORY_HINT, ProcessLoop, how_it_ended, may_lack_memory
 from service.worker.messages import PIECE_BYTES, Frames, NotOpened, Open, Opened, framed
 from service.worker.opening import OpenModel

@@ -1,7 +1,7 @@
 """A trial of a model before it serves: its graphs must do what its manifest promises.
 
 Without it, a bundle that contradicts itself would start, report SERVING and fail every request. The
-sizes that the graphs declare have been compared before (`model.graph_check`).
+sizes that the graphs declare have been compared before (`model.bundle.graph_check`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from model.background import in_background
-from model.bundle import MANIFEST_FILE, Bundle, BundleError
-from model.out_of_memory import is_out_of_memory
-from model.sessions import SessionSettings, open_session
-from service.decoding.requests import MAX_SAMPLED
+from model.bundle.background import in_background
+from model.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.sessions import SessionSettings, open_session
+from service.domain.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
+from service.domain.requests import MAX_SAMPLED
 from service.errors import StartupError
-from service.runtime.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
 
 T = TypeVar("T")
 

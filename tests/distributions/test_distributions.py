@@ -128,7 +128,7 @@ def test_make_test_works_in_the_source_distribution(unpacked: Path) -> None:
     collected = run(*make, "ARGS=--collect-only -q", cwd=unpacked)
     assert "tests/integration/test_service.py" in collected
     assert "errors" not in collected.splitlines()[-1]
-    passed = run(*make, "ARGS=tests/unit/service/test_segmentation.py -q", cwd=unpacked)
+    passed = run(*make, "ARGS=tests/unit/service/translation/test_segmentation.py -q", cwd=unpacked)
     assert " passed" in passed.splitlines()[-1]
 
 

@@ -22,11 +22,11 @@ import torch
 from bench.gpu.host_stream import open_on
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
-from model.bundle import Bundle
-from model.checkpoint import load_checkpoint
-from model.search import ReferenceHypothesis, greedy_search
-from model.sessions import SessionSettings
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from model.evaluation.search import ReferenceHypothesis, greedy_search
+from model.network.checkpoint import load_checkpoint
+from model.network.transformer import Transformer
 from service.runtime.cuda.memory import read_memory
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 

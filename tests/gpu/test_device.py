@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bench.submission import submit_many
-from model.bundle import Bundle
-from service.decoding.requests import (
+from model.bundle.bundle import Bundle
+from service.domain.plan import Adjustments, EncodeItem, StepPlan
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
@@ -20,7 +21,6 @@ from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cuda.runner import DeviceRunner
 from service.runtime.cuda.step import CAPTURED_TOP_K
-from service.runtime.plan import Adjustments, EncodeItem, StepPlan
 from tests.runner_loops import greedy_steps
 
 from .conftest import Case, device

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from model.sessions import SessionSettings
-from service.runtime.plan import ScoreItem
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import ScoreItem
 from service.runtime.scoring import OnnxScorer
 
 from .conftest import Case, device

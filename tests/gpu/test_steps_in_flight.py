@@ -13,9 +13,9 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from service.domain.plan import EncodeItem, StepOutput, StepPlan
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.runner import DeviceRunner
-from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 
 from .conftest import Case, device
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import Bundle
-from model.tokenizer import Tokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
 
 

@@ -4,12 +4,12 @@ import logging
 import sys
 from pathlib import Path
 
-from model.tokenizer import TOKENIZER_FILE, Tokenizer
-from service import process
-from service.api.registry import Registry
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
+from service.common import process
+from service.domain.plan import StepOutput, StepPlan
+from service.models.registry import Registry
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import any_ports, fake_runner, served

@@ -8,13 +8,13 @@ import sys
 import threading
 from pathlib import Path
 
-from model.tokenizer import TOKENIZER_FILE, Tokenizer
-from service import process
-from service.api.registry import Registry
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
+from service.common import process
+from service.common.fairness import FairExecutor
+from service.models.registry import Registry
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.server import Server
-from service.translation.fairness import FairExecutor
 from tests.integration.servers import any_ports, fake_runner, served
 from tests.unit.service.documents.hostile_readers import MODULE
 

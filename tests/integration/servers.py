@@ -20,17 +20,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.client import AsyncClient
-from model.directions import Directions
-from model.processor import num_usable_cores
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry, ServedModel
+from model.bundle.directions import Directions
+from model.bundle.processor import num_usable_cores
+from model.bundle.tokenizer import Tokenizer
 from service.documents.worker_pool import READERS_MODULE
+from service.domain.plan import ModelRunner, RunnerLimits
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
-from service.loading import load_models
+from service.models.loading import load_models
+from service.models.registry import Registry, ServedModel
 from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings
 from service.translation.options import TranslatorLimits

@@ -23,7 +23,7 @@ from dragoman.client import (
 )
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
 from tests.integration.servers import Running, dragoman, running_bundle
 

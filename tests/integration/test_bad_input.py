@@ -16,12 +16,12 @@ from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersRecei
 from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from model.tokenizer import Tokenizer
-from service import process
-from service.api.registry import Registry
+from model.bundle.tokenizer import Tokenizer
+from service.common import process
+from service.domain.plan import StepOutput, StepPlan
 from service.errors import InternalError
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import (

@@ -9,8 +9,8 @@ import pytest
 
 from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
-from model.tokenizer import Tokenizer
-from service.api.servicer import SERVICE
+from model.bundle.tokenizer import Tokenizer
+from service.fronts.dragoman.servicer import SERVICE
 from tests.integration.servers import NO_HURRY, fake_runner, running_fake, server_process
 
 BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to

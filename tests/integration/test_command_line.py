@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     ROOT,

@@ -8,7 +8,7 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import fake_runner, running_fake
 
 TEXT = "A dog is running. " * 20

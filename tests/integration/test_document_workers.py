@@ -12,10 +12,10 @@ import grpc
 import pytest
 
 from dragoman.client import AsyncClient, Glossary, TranslationError
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from service.access import keys
 from service.access.key_file import write_keys
-from service.api.registry import Registry
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.factories import tiny_tokenizer
 from tests.integration import held_server

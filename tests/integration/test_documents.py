@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from dragoman.client import TranslationError
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry
+from model.bundle.tokenizer import Tokenizer
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import post
 from tests.integration.servers import Running, any_ports, fake_runner, running, served

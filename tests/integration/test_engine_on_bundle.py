@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bench.submission import submit
-from model.bundle import Bundle
-from model.config import ModelConfig
-from model.search import greedy_search
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.sessions import SessionSettings
+from model.evaluation.search import greedy_search
 from service.batching.events import Iteration
-from service.decoding.requests import (
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,

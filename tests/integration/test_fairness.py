@@ -14,12 +14,12 @@ from dragoman import conversions, requests
 from dragoman.client import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from service.access.key_file import write_keys
 from service.access.keys import new_key, principal_of
-from service.api.registry import Registry
 from service.batching.events import Iteration
 from service.engine.engine import Engine
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import any_ports, fake_runner, running, running_fake, served

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.client import TranslationError
 from dragoman.v1 import translation_pb2, translation_pb2_grpc
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from service.engine.engine import Engine
 from service.observability import logs
 from tests.integration.servers import Running, fake_runner, running_fake

@@ -1,4 +1,4 @@
-"""`python -m service.api.healthcheck`, which containers run beside their server."""
+"""`python -m service.ports.healthcheck`, which containers run beside their server."""
 
 import asyncio
 import sys
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from model.tokenizer import Tokenizer
-from service.api.healthcheck import default_server, problem
-from service.api.servicer import SERVICE
+from model.bundle.tokenizer import Tokenizer
+from service.fronts.dragoman.servicer import SERVICE
+from service.ports.healthcheck import default_server, problem
 from tests.certificates import CertificateFolder
 from tests.integration.servers import command_environment, fake_runner, running_fake
 
@@ -16,7 +16,7 @@ from tests.integration.servers import command_environment, fake_runner, running_
 async def ask(*arguments: str, **environment: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "service.api.healthcheck", "--timeout", "60", *arguments),
+        *("-m", "service.ports.healthcheck", "--timeout", "60", *arguments),
         env={**command_environment(), **environment},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

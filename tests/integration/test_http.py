@@ -14,18 +14,18 @@ from google.protobuf import json_format
 
 from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
-from model.tokenizer import Tokenizer
-from service.api.call_context import Context
-from service.api.call_tracker import CallTracker
-from service.api.http.calls import CallEndpoint
-from service.api.http.contract_server import ContractServer
-from service.api.http.fronts.endpoint import FrontEndpoint
-from service.api.http.transfers import HttpLimits
-from service.api.registry import Registry
-from service.api.request_parsing import RequestParser
-from service.api.servicer import SERVICE, TranslationServicer
+from model.bundle.tokenizer import Tokenizer
+from service.calls.call_context import Context
+from service.calls.call_tracker import CallTracker
+from service.calls.request_parsing import RequestParser
 from service.errors import StartupError
+from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
+from service.fronts.http.call_endpoint import CallEndpoint
+from service.fronts.http.front_endpoint import FrontEndpoint
+from service.fronts.http.transfers import HttpLimits
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
+from service.ports.http.contract_server import ContractServer
 from service.server import Server
 from tests.integration.http_client import ask, post, raw_post
 from tests.integration.servers import Running, any_ports, fake_runner, running_fake, served

@@ -22,7 +22,7 @@ from jwt.algorithms import ECAlgorithm
 from dragoman.client import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from service.access import keys
 from service.access.key_file import write_keys
 from service.errors import StartupError

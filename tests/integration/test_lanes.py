@@ -19,7 +19,7 @@ import pytest
 from dragoman.client import AsyncClient, PairScore, StreamEnd, Translation, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.servers import NO_HURRY, ServerProcess, needs_two_cores, server_process
 

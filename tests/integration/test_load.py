@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.client import AsyncClient, Translation
+from service.domain.plan import StepOutput, StepPlan
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import StepOutput, StepPlan
 from tests.factories import SENTENCES
 from tests.integration.servers import running_bundle
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.errors import StartupError
-from service.loading import load_models
+from service.models.loading import load_models
 from service.observability.metrics import ServerMetrics
 from tests.integration.replacing import change, model_processes
 from tests.integration.servers import any_ports, needs_two_cores

@@ -20,14 +20,14 @@ from dragoman.client import AsyncClient
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.bundle import Bundle
-from model.tokenizer import Tokenizer
-from service.api.admin import AdminServer
-from service.api.registry import Registry, ServedModel
+from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
-from service.lifecycle.metrics import LifecycleMetrics
-from service.loading import load_models
+from service.models.lifecycle.metrics import LifecycleMetrics
+from service.models.loading import load_models
+from service.models.registry import Registry, ServedModel
 from service.observability.metrics import ServerMetrics
+from service.ports.grpc.admin import AdminServer
 from service.server import Server
 from service.worker.memory import MIB, SERVER_BYTES, memory_need
 from tests.factories import SENTENCES, tiny_bundle

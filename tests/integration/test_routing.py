@@ -11,8 +11,8 @@ import pytest
 
 from dragoman.client import Search, StreamEnd, TranslationError
 from export.bundle_writer import ExportOptions, write_bundle
-from model.bundle import Bundle
-from service.loading import load_models
+from model.bundle.bundle import Bundle
+from service.models.loading import load_models
 from service.observability.metrics import ServerMetrics
 from service.settings import shipped_models
 from tests.factories import export_source, random_model, tiny_config

@@ -15,8 +15,8 @@ import pytest
 from dragoman.client import Client, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from model.bundle import Bundle
-from model.tokenizer import Tokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
 from tests.integration.servers import Running, dragoman, running_bundle
 

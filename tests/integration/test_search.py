@@ -14,7 +14,7 @@ from dragoman import requests
 from dragoman.client import FinishReason, Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import Running, dragoman, running_bundle
 
 TEXT = "A dog is running. Two men are playing the guitar!\n\n  The children swim.\n"

@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from model.directions import Directions
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry
+from model.bundle.directions import Directions
+from model.bundle.tokenizer import Tokenizer
 from service.engine.engine import Engine
 from service.engine.interface import EngineProgress
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.servers import (
     Running,

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dragoman.client import AsyncClient, TranslationError
-from service.api.healthcheck import problem
 from service.observability import logs
+from service.ports.healthcheck import problem
 from tests.integration.servers import command_environment, page, total
 
 # Beyond the queue, by more than what a pipe holds.

@@ -17,9 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry
+from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from service.server import Server
 from tests.integration.servers import (

@@ -20,9 +20,9 @@ from bench.load.grpc_call import find_server
 from bench.load.plan import LoadPlan
 from cli.exits import describe
 from dragoman.client import AsyncClient, Client, Tls, TranslationError
-from model.tokenizer import Tokenizer
-from service.api import certificates
-from service.api.healthcheck import problem
+from model.bundle.tokenizer import Tokenizer
+from service.ports import certificates
+from service.ports.healthcheck import problem
 from tests.certificates import NAME, CertificateFolder
 from tests.integration.servers import Running, dragoman, fake_runner, page, running_fake
 

@@ -19,7 +19,7 @@ import dragoman
 from dragoman import AsyncClient, Search, TranslationError
 from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
 from service.observability.tracing import MAX_SEQUENCES, create_tracing
 from tests.integration.http_client import post

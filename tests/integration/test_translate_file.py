@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.segment_cache import SegmentCache
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import Running, dragoman, fake_runner, running_fake
 from tests.unit.service.documents import samples
 

@@ -20,7 +20,8 @@ import bench.suite
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest, Finished
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import (
+from service.domain.plan import RunnerLimits
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
@@ -29,7 +30,6 @@ from service.decoding.requests import (
 )
 from service.engine.admission import AdmissionController
 from service.errors import DragomanError
-from service.runtime.plan import RunnerLimits
 from tests.fake_runner import FakeRunner
 from tests.searches import submitted
 

@@ -10,14 +10,12 @@ import pytest
 
 from bench import recompute
 from bench.benchmark import run_measurements
-from bench.engine import table
 from bench.engine.bare_loop import BareLoop
 from bench.engine.in_process import ClosedLoop, measure
 from bench.engine.run import SMOKE, EngineBenchmark
 from bench.load.source import read_texts
-from bench.soak import report
-from bench.soak.run import SoakPlan, soak
 from bench.suite import agreement
+from bench.suite import engine_table as table
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, Models, digest, prepare_speed_model
 from bench.suite.cells import read_runs
 from bench.suite.points import SMOKE as SUITE_SMOKE
@@ -26,7 +24,9 @@ from bench.suite.reference import reference_rate
 from bench.suite.run import measurements
 from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Sweep
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
+from tests.robustness.soak import report
+from tests.robustness.soak.run import SoakPlan, soak
 
 SHORT = Round(0.3, 0.1, 1)
 

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from service.api.refusals import RefusalPace
-from service.decoding.requests import SearchOptions
+from service.calls.refusals import RefusalPace
+from service.domain.requests import SearchOptions
 from service.errors import DeadlineExceededError, ResourceExhaustedError
 from tests.load.simulation import (
     BASE,

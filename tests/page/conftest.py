@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from model.bundle import Bundle
-from model.tokenizer import Tokenizer
+from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
 
 if TYPE_CHECKING:

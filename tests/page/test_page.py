@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import pytest
 
 from export.bundle_writer import ExportOptions, write_bundle
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry
+from model.bundle.tokenizer import Tokenizer
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.factories import export_source, random_model, tiny_bundle, tiny_config
 from tests.fake_runner import FakeRunner

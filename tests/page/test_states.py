@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from export.bundle_writer import ExportOptions, write_bundle
-from model.tokenizer import Tokenizer
+from model.bundle.tokenizer import Tokenizer
 from tests.factories import export_source, random_model, tiny_config
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_bundle
@@ -20,7 +20,7 @@ from tests.page.test_page import echoing, opened, until
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-    from model.bundle import Bundle
+    from model.bundle.bundle import Bundle
 
 pytestmark = pytest.mark.page
 

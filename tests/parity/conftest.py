@@ -9,8 +9,8 @@ import pytest
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.parity import ParityReport
-from model.bundle import Bundle
-from model.checkpoint import Checkpoint, load_checkpoint
+from model.bundle.bundle import Bundle
+from model.network.checkpoint import Checkpoint, load_checkpoint
 
 SHIPPED_CHECKPOINT = Path("model/checkpoints/en-de")
 SHIPPED_BUNDLE = Path("model/pretrained/en-de")

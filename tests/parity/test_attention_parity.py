@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.bundle import Bundle
-from model.checkpoint import Checkpoint
-from model.sessions import SessionSettings
-from model.transformer import Transformer
-from service.runtime.attention import AttentionKind, AttentionSelection, AttentionShape
-from service.runtime.plan import Float32, ScoreItem, TargetScore
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from model.network.checkpoint import Checkpoint
+from model.network.transformer import Transformer
+from service.domain.attention import AttentionKind, AttentionSelection, AttentionShape
+from service.domain.plan import Float32, ScoreItem, TargetScore
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, tiny_bundle, tiny_config
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy.typing as npt
 import pytest
 
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import FinishReason, SearchOptions
+from service.domain.plan import RunnerLimits
+from service.domain.requests import FinishReason, SearchOptions
 from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import RunnerLimits
 from tests.factories import tiny_bundle
 from tests.searches import run_all, search
 

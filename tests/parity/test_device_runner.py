@@ -15,10 +15,19 @@ import torch
 
 from bench.gpu.host_stream import HostStream, open_on
 from bench.submission import submit
-from model.bundle import Bundle
-from model.search import greedy_search
-from model.sessions import SessionSettings
-from service.decoding.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from model.evaluation.search import greedy_search
+from service.domain.plan import (
+    Adjustments,
+    AsyncRunner,
+    EncodeItem,
+    ModelRunner,
+    RowCopy,
+    StepOutput,
+    StepPlan,
+)
+from service.domain.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
@@ -29,15 +38,6 @@ from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.staging import Staging
 from service.runtime.cuda.step import DeviceStep
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import (
-    Adjustments,
-    AsyncRunner,
-    EncodeItem,
-    ModelRunner,
-    RowCopy,
-    StepOutput,
-    StepPlan,
-)
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from bench.gpu.host_stream import open_on
-from model.bundle import Bundle
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import ModelRunner
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import ModelRunner
 from tests.factories import random_sources, tiny_bundle
 from tests.runner_loops import greedy_steps, rows_equal
 

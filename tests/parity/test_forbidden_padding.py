@@ -10,11 +10,11 @@ import torch
 
 from bench.submission import submit_many
 from export.parity import check_parity
-from model.bundle import Bundle
-from model.config import ConfigError, ModelConfig
-from model.search import BeamOptions, beam_search, greedy_search
-from model.transformer import Transformer
-from service.decoding.requests import GenerationRequest, GenerationResult, SearchOptions
+from model.bundle.bundle import Bundle
+from model.bundle.config import ConfigError, ModelConfig
+from model.evaluation.search import BeamOptions, beam_search, greedy_search
+from model.network.transformer import Transformer
+from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import SENTENCES, random_model, random_sources, tiny_bundle, tiny_config

@@ -1,8 +1,8 @@
 """Hugging Face's beam search, and rules about tokens, held against the library itself.
 
 Both searches are given the logits of the same random model of the library: what is compared is the
-search in `model/search.py`, to which `test_search_parity.py` holds the engine. Of the rules, it is
-the engine's own.
+search in `model/evaluation/search.py`, to which `test_search_parity.py` holds the engine. Of the
+rules, it is the engine's own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 import transformers
 
 from dragoman.client import Search
-from model.search import BeamOptions, ReferenceBeam, best_tokens
+from model.evaluation.search import BeamOptions, ReferenceBeam, best_tokens
 from service.decoding.candidates import Candidates
 from service.decoding.constraints import Constraints
-from service.decoding.requests import SearchOptions
-from service.runtime.plan import StepOutput
+from service.domain.plan import StepOutput
+from service.domain.requests import SearchOptions
 
 BOS, EOS, PAD, VOCAB_SIZE = 2, 3, 40, 41
 MAX_NEW_TOKENS = 25

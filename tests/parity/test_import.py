@@ -20,11 +20,11 @@ from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
 from export.huggingface.writer import write_huggingface
 from export.importer import Imported, import_directory
-from model.bundle import Bundle
-from model.checkpoint import save_checkpoint
-from model.config import ModelConfig
-from model.piece_tokenizer import PieceTokenizer
-from service.decoding.requests import (
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.network.checkpoint import save_checkpoint
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,

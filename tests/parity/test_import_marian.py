@@ -16,8 +16,8 @@ from export.huggingface.vocabularies import read_vocabularies
 from export.huggingface.weights import read_model
 from export.importer import import_directory
 from export.marian.directory import MarianDirectory
-from model.bundle import Bundle
-from service.decoding.requests import SearchOptions
+from model.bundle.bundle import Bundle
+from service.domain.requests import SearchOptions
 from tests.integration.servers import running_bundle
 from tests.native_marian import MarianForward, write_native_marian
 

@@ -14,8 +14,8 @@ import torch
 
 from export.encoder_graph import build_encoder
 from export.weights import Weights
-from model.corpus import pad_right
-from model.transformer import Transformer
+from model.data.corpus import pad_right
+from model.network.transformer import Transformer
 from tests.factories import random_model, tiny_bundle, tiny_config
 
 # Blocks, chunks and ranks that divide neither the lengths nor each other.

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from bench.gpu.host_stream import HostStream
-from model.sessions import SessionSettings
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import ScoreItem
 from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import ScoreItem
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.runner_loops import greedy_steps, rows_equal

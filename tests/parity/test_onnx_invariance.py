@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import EncodeItem, RowCopy, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle, with_limits
 from tests.runner_loops import greedy_steps, rows_equal
 

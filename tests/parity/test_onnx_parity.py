@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from model.transformer import Transformer
+from model.network.transformer import Transformer
+from service.domain.plan import Adjustments, EncodeItem, StepPlan
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import Adjustments, EncodeItem, StepPlan
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.runner_loops import greedy_steps
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from dragoman.client import Search
-from model.bundle import Bundle
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.network.transformer import Transformer
 from service.batching.scheduler import Scheduler
-from service.decoding.requests import Hypothesis, SearchOptions
+from service.domain.requests import Hypothesis, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.searches import run_all, search

@@ -18,15 +18,15 @@ import pytest
 import torch
 
 from bench.submission import submit, submit_many
-from model.bundle import Bundle
-from model.checkpoint import Checkpoint
-from model.sessions import SessionSettings
-from model.transformer import Transformer
-from service.decoding.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from model.network.checkpoint import Checkpoint
+from model.network.transformer import Transformer
+from service.domain.attention import AttentionKind, AttentionSelection
+from service.domain.plan import ScoreItem, TargetScore
+from service.domain.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
-from service.runtime.attention import AttentionKind, AttentionSelection
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 

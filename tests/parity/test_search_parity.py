@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from bench.submission import submit_many
-from model.bundle import Bundle
-from model.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
-from model.transformer import Transformer
-from service.decoding.requests import (
+from model.bundle.bundle import Bundle
+from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
+from model.network.transformer import Transformer
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     SearchOptions,
 )
-from service.decoding.requests import Hypothesis as Found
+from service.domain.requests import Hypothesis as Found
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config

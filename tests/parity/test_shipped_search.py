@@ -16,9 +16,9 @@ from bench.search_parity import (
     render,
     search_with_reference,
 )
-from model.bundle import Bundle
-from model.checkpoint import Checkpoint
-from model.search import ReferenceHypothesis
+from model.bundle.bundle import Bundle
+from model.evaluation.search import ReferenceHypothesis
+from model.network.checkpoint import Checkpoint
 
 SENTENCES = (Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines()
 

@@ -13,10 +13,11 @@ import pytest
 
 from bench.gpu.host_stream import HostStream
 from bench.submission import submit
-from model.bundle import Bundle
-from model.cuda import CudaError
-from model.sessions import SessionSettings
-from service.decoding.requests import GenerationRequest
+from model.bundle.bundle import Bundle
+from model.bundle.cuda import CudaError
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import EncodeItem, StepOutput, StepPlan
+from service.domain.requests import GenerationRequest
 from service.engine.engine import Engine
 from service.errors import ResourceExhaustedError
 from service.runtime.cpu.runner import OnnxRunner
@@ -24,7 +25,6 @@ from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.config import ModelConfig
-from model.transformer import EncoderLayer, MultiHeadAttention, Transformer
+from model.bundle.config import ModelConfig
+from model.network.transformer import EncoderLayer, MultiHeadAttention, Transformer
 from tests.factories import random_model, tiny_config
 
 

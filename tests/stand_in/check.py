@@ -17,11 +17,11 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, use_device
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings, use_device
+from service.domain.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.errors import StartupError
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.runtime.scoring import OnnxScorer
 
 SOURCE = (5, 6, 7, 8, 3)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from model.bundle import Bundle
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.runtime.scoring import OnnxScorer
 
 NUM_ENCODES = 60

@@ -21,12 +21,12 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 
-from model.bundle import Bundle
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import Adjustments, EncodeItem, RowCopy, StepOutput, StepPlan
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.staging import Staging
-from service.runtime.plan import Adjustments, EncodeItem, RowCopy, StepOutput, StepPlan
 from tests.stand_in.steering import StandIn
 
 SOURCE = (5, 6, 7, 8, 3)

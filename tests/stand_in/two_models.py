@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from model.bundle import Bundle
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.plan import EncodeItem, RowCopy, ScoreItem, StepPlan
 from service.runtime.scoring import OnnxScorer
 from tests.stand_in.steering import StandIn
 

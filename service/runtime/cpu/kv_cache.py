@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.bundle import Bundle
-from service.runtime.plan import EncodedSource, RowCopy, RunnerLimits
+from model.bundle.bundle import Bundle
+from service.domain.plan import EncodedSource, RowCopy, RunnerLimits
 
 Array = npt.NDArray[Any]
 

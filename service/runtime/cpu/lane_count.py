@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 
 # A beam has to fit into a lane, and with fewer rows reading the weights costs too much a row.
 _MIN_LANE_ROWS = 32

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.processor import num_usable_cores
-from model.sessions import SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.processor import num_usable_cores
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import EncodedBatch, LaneRunners, RunnerLimits
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
 from service.runtime.cpu.lane_count import best_lanes
 from service.runtime.cpu.runner import Graphs, OnnxRunner, allocate
-from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits
 
 
 def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> OnnxRunner | OnnxLanes:

@@ -11,8 +11,16 @@ from typing import Any
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle, BundleError
-from model.sessions import SessionSettings, open_session
+from model.bundle.bundle import Bundle, BundleError
+from model.bundle.sessions import SessionSettings, open_session
+from service.domain.plan import (
+    EncodedBatch,
+    EncodedSource,
+    EncodeItem,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+)
 from service.errors import StartupError
 from service.runtime.cpu.kv_cache import (
     CacheShape,
@@ -22,14 +30,6 @@ from service.runtime.cpu.kv_cache import (
     limits_of,
 )
 from service.runtime.cpu.step import DecoderStep
-from service.runtime.plan import (
-    EncodedBatch,
-    EncodedSource,
-    EncodeItem,
-    RunnerLimits,
-    StepOutput,
-    StepPlan,
-)
 from service.runtime.source_batches import padded, similar_lengths
 
 Array = npt.NDArray[Any]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
+from service.domain.plan import Adjustments, RunnerLimits, StepPlan
 from service.runtime.cpu.kv_cache import KVCache, cache_names
-from service.runtime.plan import Adjustments, RunnerLimits, StepPlan
 
 Array = npt.NDArray[Any]
 

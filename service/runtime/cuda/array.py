@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.sessions import Device
+from model.bundle.sessions import Device
 from service.runtime.cuda.stream import CudaStream
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, launch_options, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings, launch_options, open_session
+from service.domain.plan import EncodeItem, Int64, RowCopy
 from service.runtime.cpu.kv_cache import CacheShape
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.staging import Staging
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import EncodeItem, Int64, RowCopy
 
 Array = npt.NDArray[Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, launch_options, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings, launch_options, open_session
+from service.domain.plan import EncodeItem
 from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.staging import Staging
-from service.runtime.plan import EncodeItem
 from service.runtime.source_batches import padded, similar_lengths
 
 _MAX_ENCODE_PADDING = 2_048

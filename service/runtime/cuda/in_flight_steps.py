@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.common.serial_executor import SerialExecutor
+from service.domain.plan import Float32, Int64, StepOutput
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import Float32, Int64, StepOutput
-from service.runtime.serial_executor import SerialExecutor
 
 
 @dataclass

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.bundle import Bundle
-from model.config import ModelConfig
-from model.cuda import CudaError, CudaRuntime, load_cuda
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.cuda import CudaError, CudaRuntime, load_cuda
 from service.errors import StartupError
 from service.runtime.batch_sizes import MAX_ROWS, largest_batch_size
 from service.runtime.cuda.caches import MAX_COPIED

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.bundle import Bundle, BundleError
-from model.out_of_memory import is_out_of_memory
-from model.sessions import Device, SessionSettings, check_device
+from model.bundle.bundle import Bundle, BundleError
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.sessions import Device, SessionSettings, check_device
+from service.domain.plan import Int64, RunnerLimits, StepPlan
 from service.errors import StartupError
 from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.kv_cache import cache_shape
@@ -31,7 +32,6 @@ from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.step import DeviceStep
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import Int64, RunnerLimits, StepPlan
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from service.domain.plan import EncodeItem, Int32, Int64, RowCopy, StepPlan
 from service.runtime.cuda.caches import STATES
-from service.runtime.plan import EncodeItem, Int32, Int64, RowCopy, StepPlan
 
 _UNKNOWN = -1  # differs from every wanted state
 

@@ -21,17 +21,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings
+from service.common.serial_executor import SerialExecutor
+from service.domain.plan import RunnerLimits, StepOutput, StepPlan
 from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.kv_cache import limits_of
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions
 from service.runtime.cuda.stream import CudaStream, open_stream
-from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from service.runtime.scoring import SourceEncoder
-from service.runtime.serial_executor import SerialExecutor
 
 __all__ = ["DeviceOptions", "DeviceRunner"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, launch_options, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import Device, SessionSettings, launch_options, open_session
+from service.domain.plan import Adjustments, RunnerLimits
 from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
 from service.runtime.cuda.stream import CudaStream
-from service.runtime.plan import Adjustments, RunnerLimits
 
 CAPTURED_TOP_K = (1, 8, 16)
 """Numbers of candidates that graphs are captured for: greedy search, beams of up to 4 and of up to

@@ -11,8 +11,8 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from model.cuda import CudaError, CudaRuntime
-from model.sessions import Device, use_device
+from model.bundle.cuda import CudaError, CudaRuntime
+from model.bundle.sessions import Device, use_device
 
 Memory = npt.NDArray[np.uint8]
 

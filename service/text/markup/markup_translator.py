@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
-from service.decoding.requests import FinishReason
+from service.common.fairness import in_thread, on_loop
+from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed
@@ -22,7 +23,6 @@ from service.text.markup.tree import RunTree, build_tree
 from service.text.options import MimeType, TextOptions
 from service.text.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
-from service.translation.fairness import in_thread, on_loop
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.preparation import are_long, normalised_lengths, portions
 from service.translation.results import TextResult

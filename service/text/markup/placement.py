@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from model.tokenizer import Span
+from model.bundle.tokenizer import Span
 from service.text.markup.placeholders import PLACEHOLDER
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link

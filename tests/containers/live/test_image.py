@@ -153,7 +153,7 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server
 
 
 def test_it_has_as_many_threads_as_its_quota_has_cores(docker: DockerEngine) -> None:
-    code = "from model.processor import num_usable_cores; print(num_usable_cores())"
+    code = "from model.bundle.processor import num_usable_cores; print(num_usable_cores())"
     command = ("run", "--rm", "--cpus", "1", "--entrypoint", "python", "dragoman:cpu", "-c", code)
     assert docker(*command).strip() == "1"
 

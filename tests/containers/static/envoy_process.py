@@ -19,11 +19,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from bench.envoy import local_configuration, running_command
 from dragoman.v1 import translation_pb2 as pb
-from service.api.servicer import SERVICE
+from service.fronts.dragoman.servicer import SERVICE
 from tests.containers.tools import tool
 from tests.containers.waiting import eventually
+from tests.robustness.envoy import local_configuration, running_command
 
 OK = grpc.StatusCode.OK
 SERVING = health_pb2.HealthCheckResponse.SERVING

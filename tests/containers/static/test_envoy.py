@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 from google.protobuf import descriptor_pb2
 
-from bench.envoy import CONFIGURATION, DESCRIPTOR, local_text
 from dragoman.v1 import translation_pb2
-from service.api.servicer import SERVICE
+from service.fronts.dragoman.servicer import SERVICE
 from tests.containers.tools import DOCKER, run, tool
+from tests.robustness.envoy import CONFIGURATION, DESCRIPTOR, local_text
 
 
 def test_envoy_accepts_it_without_a_warning(tmp_path: Path) -> None:

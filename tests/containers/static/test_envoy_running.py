@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from service.api.servicer import SERVICE
+from service.fronts.dragoman.servicer import SERVICE
 from tests.containers.static.envoy_process import SERVING, Backend, Envoy, Script, backend, envoy
 from tests.containers.waiting import eventually
 

@@ -93,7 +93,7 @@ def stage(name: str) -> str:
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_servers_are_checked_and_drain(target: str) -> None:
     text = stage(target)
-    assert 'CMD ["python", "-m", "service.api.healthcheck"]' in text
+    assert 'CMD ["python", "-m", "service.ports.healthcheck"]' in text
     assert "STOPSIGNAL SIGTERM" in text
     # Exec form: a shell in between would not hand the signal on.
     assert 'CMD ["serve"]' in text

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import dragoman
-from service.api.servicer import SERVICE
+from service.fronts.dragoman.servicer import SERVICE
 from service.settings import Settings
 from tests.containers.kustomize import Manifest, render
 from tests.containers.promql import (

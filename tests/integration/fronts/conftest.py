@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from model.tokenizer import Tokenizer
-from service.api.registry import Registry
+from model.bundle.tokenizer import Tokenizer
+from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import Answer, ask
 from tests.integration.servers import Running, any_ports, fake_runner, running, served

@@ -16,8 +16,8 @@ from google.protobuf import json_format
 from dragoman.client import Glossary
 from service.access import keys
 from service.access.key_file import write_keys
-from service.api.google_v3.calls import CALLS
-from service.api.google_v3.messages import POOL, SERVICE, message_class
+from service.fronts.google_v3.calls import CALLS
+from service.fronts.google_v3.messages import POOL, SERVICE, message_class
 from service.settings import shipped_models
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask, post

@@ -11,12 +11,12 @@ import pytest
 
 from service.access import keys
 from service.access.key_file import write_keys
-from service.api.http.fronts.deepl import DeepL
-from service.api.http.fronts.endpoint import Front
-from service.api.http.fronts.google_v2 import GoogleV2
-from service.api.http.fronts.google_v3 import GoogleV3
-from service.api.http.fronts.libretranslate import LibreTranslate
-from service.api.http.fronts.routes import front_of
+from service.fronts.deepl import DeepL
+from service.fronts.google_v2 import GoogleV2
+from service.fronts.google_v3.rest import GoogleV3
+from service.fronts.http.front_endpoint import Front
+from service.fronts.libretranslate import LibreTranslate
+from service.ports.http.front_routes import front_of
 from tests.integration.fronts.conftest import Serving, form
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import Running

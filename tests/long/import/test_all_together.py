@@ -12,7 +12,7 @@ import pytest
 
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
-from model.bundle import Bundle
+from model.bundle.bundle import Bundle
 from service.settings import shipped_models
 from tests import foreign_models
 from tests.integration.replacing import SteadyLoad, model_processes, put, texts_of

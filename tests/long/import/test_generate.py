@@ -23,10 +23,10 @@ from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.huggingface.writer import write_huggingface
 from export.importer import import_directory
-from model.bundle import Bundle
-from model.piece_tokenizer import PieceTokenizer
-from model.scoring import score_translations
-from model.search import BeamOptions, ReferenceBeam
+from model.bundle.bundle import Bundle
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.evaluation.scoring import score_translations
+from model.evaluation.search import BeamOptions, ReferenceBeam
 from service.translation.blank_retries import has_word
 from tests import foreign_models, library_search, near_ties
 from tests.integration.servers import running_bundle

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.client import TranslationError
-from model.directions import Directions
+from model.bundle.directions import Directions
 from tests import multilingual
 from tests.integration.servers import Running, running_bundle
 from tests.multilingual import Multilingual

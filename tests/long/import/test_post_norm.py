@@ -21,9 +21,9 @@ from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.huggingface.writer import write_huggingface
 from export.importer import import_directory
-from model.bundle import Bundle
-from model.scoring import TestSet, score_translations
-from service.decoding.requests import GenerationRequest, SearchOptions
+from model.bundle.bundle import Bundle
+from model.evaluation.scoring import TestSet, score_translations
+from service.domain.requests import GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests import library_search

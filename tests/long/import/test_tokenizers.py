@@ -20,8 +20,8 @@ import transformers
 
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
-from model.config import ModelConfig
-from model.piece_tokenizer import PieceTokenizer
+from model.bundle.config import ModelConfig
+from model.bundle.piece_tokenizer import PieceTokenizer
 from tests import foreign_models
 
 # A folder of corpora, each a folder with files train.*; and real OPUS-MT vocabularies.

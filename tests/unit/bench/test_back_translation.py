@@ -18,7 +18,7 @@ from bench.back_translation import (
     translate_rest,
     write_corpus,
 )
-from service.decoding.requests import FinishReason
+from service.domain.requests import FinishReason
 from service.translation.results import TextResult
 
 LANGUAGES = ("en", "de")

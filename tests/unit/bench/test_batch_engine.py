@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bench.peers.batch_engine import BatchEngine, BatchPolicy, Output
-from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
+from service.domain.plan import RunnerLimits
+from service.domain.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.generation import Generation
 from service.errors import InternalError, ResourceExhaustedError, UnavailableError
-from service.runtime.plan import RunnerLimits
 
 LIMITS = RunnerLimits(8, max_source_positions=16, max_target_positions=16, top_k=1, vocab_size=99)
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bench.peers.conversion import ConversionError, convert, vocabulary
-from model.config import ModelConfig
-from model.search import greedy_search
-from model.transformer import Transformer
+from model.bundle.config import ModelConfig
+from model.evaluation.search import greedy_search
+from model.network.transformer import Transformer
 from tests.factories import random_model, random_sources, tiny_config
 
 NUM_SENTENCES = 60

@@ -10,7 +10,6 @@ import pytest
 
 from bench import recompute
 from bench.benchmark import Measurement, run_measurements
-from bench.engine import table
 from bench.engine.run import choose
 from bench.load.errors import LoadError
 from bench.load.html_report import render
@@ -19,6 +18,7 @@ from bench.load.sample import ReplySample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Run
 from bench.load.units import Slo
+from bench.suite import engine_table as table
 from bench.suite.cells import read_runs
 from tests.unit.bench.samples import open_run
 

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.layers import run
-from bench.layers.layers import KERNEL, inputs_seen, make_layer, path_length
-from bench.layers.report import KINDS, LayerCase, LayerCost, to_dict
 from bench.recompute import store
+from bench.studies.layers import run
+from bench.studies.layers.layers import KERNEL, inputs_seen, make_layer, path_length
+from bench.studies.layers.report import KINDS, LayerCase, LayerCost, to_dict
 
 _REACH = KERNEL // 2
 

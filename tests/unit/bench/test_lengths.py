@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
-from bench.lengths.report import exponent, to_dict
 from bench.recompute import store
+from bench.studies.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
+from bench.studies.lengths.report import exponent, to_dict
 
 
 @given(power=st.floats(0.2, 3.0), factor=st.floats(1e-3, 1e3))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import typer
 
-from bench.networks import NETWORKS, NetworkCost, compare_networks, networks_table, parse_network
+from bench.studies.networks import (
+    NETWORKS,
+    NetworkCost,
+    compare_networks,
+    networks_table,
+    parse_network,
+)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

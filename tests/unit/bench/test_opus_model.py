@@ -14,8 +14,8 @@ from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Optio
 from bench.speed_model import MAX_LENGTH, length_word, num_words, word
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
-from model.bundle import Bundle
-from service.decoding.requests import GenerationRequest
+from model.bundle.bundle import Bundle
+from service.domain.requests import GenerationRequest
 from service.runtime.cpu.runner import OnnxRunner
 from tests.runner_loops import greedy_steps
 

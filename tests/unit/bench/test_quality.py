@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from bench.quality import only, paragraph_runs, robustness_table, table, translator
-from model.evaluation import translate_sentences
-from model.scoring import TestSet, score_translations
-from model.twins import lines_by_set, lines_without_twins, main
+from model.data.twins import lines_by_set, lines_without_twins, main
+from model.evaluation.evaluation import translate_sentences
+from model.evaluation.scoring import TestSet, score_translations
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 
 
@@ -86,7 +86,7 @@ def test_lines_with_a_near_twin_anywhere_in_training_are_left_out(tmp_path: Path
 
 @pytest.mark.parametrize("number", ["7", "42"])
 def test_a_number_inside_another_one_is_not_kept(number: str) -> None:
-    from model.robust_inputs import RobustInput
+    from model.data.robust_inputs import RobustInput
 
     one = RobustInput("numbers", f"The value is {number}.", number)
     assert one.is_kept(f"Der Wert ist {number}.")

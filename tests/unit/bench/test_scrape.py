@@ -10,11 +10,11 @@ from bench.load.plan import LoadPlan
 from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
-from service.api.http_endpoint import HttpEndpoint, Probes
 from service.batching.events import Iteration
-from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
+from service.ports.metrics_port import HttpEndpoint, Probes
 from tests.unit.bench.samples import sample
 
 

@@ -21,11 +21,11 @@ from bench.speed_model import (
     write_tokenizer,
 )
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
-from model.bundle import Bundle
-from model.config import ModelConfig
-from model.search import BeamOptions, beam_search
-from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.tokenizer import Tokenizer
+from model.evaluation.search import BeamOptions, beam_search
+from model.network.transformer import Transformer
 from service.runtime.cpu.runner import OnnxRunner
 from tests.runner_loops import greedy_steps
 

@@ -25,7 +25,7 @@ from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
 from bench.suite.sweep import workers_and_threads
 from bench.suite.systems import System, running
-from model.processor import num_usable_cores
+from model.bundle.processor import num_usable_cores
 from tests.unit.bench.samples import open_run, sample
 
 

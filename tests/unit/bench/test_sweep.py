@@ -10,7 +10,7 @@ from bench.suite.sweep import (
     with_every_isa,
     workers_and_threads,
 )
-from model.processor import num_usable_cores
+from model.bundle.processor import num_usable_cores
 
 ALL = sweep_settings((8, 16, 32, 64), (0.0, 2.0, 5.0), ("", "AVX512"), num_cores=2)
 SWEEP = Sweep(ALL, (Round(1.0, 0.5, 4), Round(2.0, 0.5, 2), Round(4.0, 1.0, 1)))

@@ -17,21 +17,21 @@ from torch.utils.tensorboard import SummaryWriter
 from typer.testing import CliRunner
 
 from bench.recompute import store
-from bench.trainings import run
-from bench.trainings.compute import training_multiplications
-from bench.trainings.documents import TestDocuments, document_runs, document_scores
-from bench.trainings.plan import (
+from bench.studies.trainings import run
+from bench.studies.trainings.compute import training_multiplications
+from bench.studies.trainings.documents import TestDocuments, document_runs, document_scores
+from bench.studies.trainings.plan import (
     TrainingPlanError,
     load_plan,
     merged,
     to_toml,
     variant_multiplications,
 )
-from bench.trainings.report import render, to_dict
-from model.checkpoint import save_checkpoint
-from model.config import ModelConfig, preset
-from model.corpus import CorpusError, read_parallel
-from model.recipe import load_recipe
+from bench.studies.trainings.report import render, to_dict
+from model.bundle.config import ModelConfig, preset
+from model.data.corpus import CorpusError, read_parallel
+from model.data.recipe import load_recipe
+from model.network.checkpoint import save_checkpoint
 from tests.factories import SENTENCES, random_model, tiny_config, tiny_tokenizer
 
 PLANS = Path(run.__file__).parent / "plans"

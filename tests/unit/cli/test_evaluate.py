@@ -18,11 +18,11 @@ from typer.testing import CliRunner, Result
 from cli.evaluate import evaluate
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
-from model.checkpoint import save_checkpoint
-from model.evaluation import translate_sentences
-from model.search import BeamOptions
-from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from model.bundle.tokenizer import Tokenizer
+from model.evaluation.evaluation import translate_sentences
+from model.evaluation.search import BeamOptions
+from model.network.checkpoint import save_checkpoint
+from model.network.transformer import Transformer
 from tests import foreign_models
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 

@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from cli.export import export
-from model.bundle import Bundle
-from model.checkpoint import save_checkpoint
-from model.transformer import Transformer
+from model.bundle.bundle import Bundle
+from model.network.checkpoint import save_checkpoint
+from model.network.transformer import Transformer
 from tests.factories import tiny_config, tiny_tokenizer
 
 app = typer.Typer()

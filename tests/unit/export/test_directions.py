@@ -10,8 +10,8 @@ from export.errors import ExportError
 from export.huggingface.directions import read_directions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import Vocabularies
-from model.directions import Directions
-from model.piece_tokenizer import PieceVocabulary
+from model.bundle.directions import Directions
+from model.bundle.piece_tokenizer import PieceVocabulary
 
 NONE = PieceVocabulary(b"", [])
 NLLB = Vocabularies(

@@ -10,7 +10,7 @@ import pytest
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import check_default_search, default_search, forbids_pad
-from service.decoding.requests import SearchOptions
+from service.domain.requests import SearchOptions
 from tests.factories import tiny_config
 
 PAD, EOS = 9, 2

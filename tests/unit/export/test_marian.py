@@ -21,7 +21,7 @@ from export.importer import import_directory
 from export.marian.configuration import MarianFiles, is_marian
 from export.marian.directory import MarianDirectory
 from export.marian.vocabulary import read_pieces
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 from tests import foreign_models
 from tests.native_marian import save_npz, write_native_marian
 

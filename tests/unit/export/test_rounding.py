@@ -12,7 +12,7 @@ from torch import nn
 from export.int8_arithmetic import quantize_rows
 from export.rounding import rounding_differences
 from export.torch_outputs import ForcedTranslation, torch_outputs
-from model.transformer import Transformer
+from model.network.transformer import Transformer
 from tests.factories import random_model, random_sources, tiny_config
 
 NUM_BEST = 4

@@ -36,8 +36,8 @@ def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
     assert set(generated) == {file.relative_to(PROTO) for file in committed}
     for name, file in generated.items():
         assert file.read_bytes() == (PROTO / name).read_bytes(), f"{name}: run `make proto`"
-    assert google.read_bytes() == (ROOT / "service/api/google_v3/contract.binpb").read_bytes()
-    assert openapi.read_bytes() == (ROOT / "service/api/http/openapi/contract.json").read_bytes()
+    assert google.read_bytes() == (ROOT / "service/fronts/google_v3/contract.binpb").read_bytes()
+    assert openapi.read_bytes() == (ROOT / "service/ports/http/openapi/contract.json").read_bytes()
     in_envoy = ROOT / "docker/envoy/check_json.lua"
     assert script.read_bytes() == in_envoy.read_bytes(), f"{script.name}: run `make proto`"
 

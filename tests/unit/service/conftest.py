@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.tokenizer import Tokenizer, train_tokenizer
+from model.bundle.tokenizer import Tokenizer, train_tokenizer
 
 _SENTENCES = (
     "A dog is running across the green field, and nobody stops it.",

@@ -302,7 +302,7 @@ def test_a_worker_has_the_readers_and_little_else() -> None:
 
 
 def test_the_server_has_no_reader() -> None:
-    names = loaded("import service.server, service.api.http.http_server, service.api.http.app")
+    names = loaded("import service.server, service.ports.http.server, service.ports.http.app")
     assert "service" in names
     assert "lxml" not in names
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
-from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
+from service.domain.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.engine.admission import AdmissionController, CompletionEstimate
 from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest, Finished
-from service.decoding.requests import Priority, SearchOptions
+from service.domain.requests import Priority, SearchOptions
 from service.engine.admission import AdmissionController, Refusal
 from service.errors import (
     DeadlineExceededError,

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.batching.events import Iteration
-from service.decoding.requests import (
+from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
-from service.decoding.requests import Priority
+from service.domain.requests import Priority
 from service.engine.queue_estimate import QueueEstimate
 from tests.searches import search
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.submission import submit, submit_many
-from service.decoding.requests import GenerationRequest, ScoringRequest
+from service.domain.plan import RunnerLimits
+from service.domain.requests import GenerationRequest, ScoringRequest
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineProgress
 from service.engine.watchdog import StallDetector, Watchdog
 from service.errors import UnavailableError
-from service.runtime.plan import RunnerLimits
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import InvalidArgumentError
-from service.runtime.attention import (
+from service.domain.attention import (
     MAX_COMPUTED,
     MAX_TOKENS,
     AttentionKind,
     AttentionSelection,
     AttentionShape,
 )
+from service.errors import InvalidArgumentError
 from service.translation.attention import check_weights
 
 SHAPES = st.builds(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model import sessions
-from model.cuda import CudaError, CudaRuntime
-from model.out_of_memory import is_out_of_memory
-from model.sessions import BundleDeviceError, Device
+from model.bundle import sessions
+from model.bundle.cuda import CudaError, CudaRuntime
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.sessions import BundleDeviceError, Device
 from service.batching.failures import STEPPING, error_of
 from service.runtime.cuda.stream import CudaStream, open_stream
 

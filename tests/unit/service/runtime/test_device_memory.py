@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model.cuda import CudaError, CudaRuntime
+from model.bundle.cuda import CudaError, CudaRuntime
 from service.errors import StartupError
 from service.runtime.cuda.memory import MARGIN, DeviceMemory, read_memory, rows_for
 

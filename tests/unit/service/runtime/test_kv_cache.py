@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.domain.plan import EncodedSource, RowCopy
 from service.runtime.cpu.kv_cache import CacheShape, KVCache
-from service.runtime.plan import EncodedSource, RowCopy
 
 SHAPE = CacheShape(num_layers=2, num_heads=2, head_dim=8, max_rows=6, max_source=10, max_target=12)
 

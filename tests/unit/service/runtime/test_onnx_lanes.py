@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from model.config import preset
-from model.sessions import SessionSettings
+from model.bundle.config import preset
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.errors import StartupError
 from service.runtime.cpu.lane_count import best_lanes
 from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.runner_loops import greedy_steps
 

@@ -8,8 +8,8 @@ from collections import deque
 import numpy as np
 import pytest
 
+from service.domain.plan import EncodeItem, Int64, StepPlan
 from service.runtime.cuda.row_states import DeviceRowStates
-from service.runtime.plan import EncodeItem, Int64, StepPlan
 
 EOS = 3
 MAX_POSITIONS = 12

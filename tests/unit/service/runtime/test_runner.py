@@ -11,13 +11,13 @@ import onnx
 import pytest
 import torch
 
-from model.bundle import Bundle
-from model.out_of_memory import is_out_of_memory
-from model.search import greedy_search
-from model.sessions import Device, SessionSettings, open_session
+from model.bundle.bundle import Bundle
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.sessions import Device, SessionSettings, open_session
+from model.evaluation.search import greedy_search
+from service.domain.plan import EncodeItem, RowCopy, StepPlan
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.plan import EncodeItem, RowCopy, StepPlan
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.runner_loops import greedy_steps, rows_equal
 

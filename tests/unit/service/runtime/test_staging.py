@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.sessions import Device
+from model.bundle.sessions import Device
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.staging import Staging, StagingRing
 from tests.late_stream import LateStream

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
-from service.text import glossary_store
-from service.text.glossary_entries import MAX_ENTRIES, read_entries, write_entries
-from service.text.glossary_store import GlossaryStore, is_glossary_id
-from service.text.stored_glossary import GlossaryText, StoredDictionary, StoreLimits
+from service.text.glossaries import store as glossary_store
+from service.text.glossaries.entries import MAX_ENTRIES, read_entries, write_entries
+from service.text.glossaries.store import GlossaryStore, is_glossary_id
+from service.text.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoreLimits
 
 GERMAN = GlossaryText("en", "de", "dog\tKöter\ncat\tKater|Katze")
 FRENCH = GlossaryText("en", "fr", "dog\tclébard")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.requests import FinishReason
+from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.markup.document import Block, TextRun
 from service.text.markup.html_parser import decode, parse_markup

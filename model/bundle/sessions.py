@@ -1,0 +1,275 @@
+"""How the graphs of a bundle are opened, for serving and for proving an export alike.
+
+One place for both: what is proven has to be what is served.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from model.bundle.background import in_own_thread, lower_priority
+from model.bundle.bundle import Bundle, BundleError
+from model.bundle.cuda import CudaError, CudaRuntime, cuda_version, load_cuda
+from model.bundle.graph_check import check_graph
+from model.bundle.out_of_memory import is_out_of_memory
+from model.bundle.processor import multiplies_int8_exactly, num_usable_cores
+
+
+class BundleDeviceError(BundleError):
+    """This device or ONNX Runtime can't run the bundle."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a model runs.
+
+    Attributes:
+        kind: "cpu" or "cuda".
+        index: which of the GPUs that this process sees; 0 on a CPU.
+    """
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """From "cpu", "cuda" (the first GPU) or "cuda:1".
+
+        Raises:
+            BundleDeviceError: it is none of these.
+        """
+        match = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,3}))?", text)
+        if match is None or (match[1] == "cpu" and match[2]):
+            raise BundleDeviceError(
+                f"device must be cpu or cuda, or one of several GPUs as cuda:1, not {text!r}"
+            )
+        return cls(match[1], int(match[2] or 0))
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How the graphs of one bundle are run.
+
+    Attributes:
+        device: as `Device.parse` reads it.
+        intra_op_threads: threads that share one operator; None for one a core that
+            this process may use.
+        exact_int8_products: whether the processor has them; None to look.
+        profile_prefix: how the files begin into which ONNX Runtime writes what every operator took;
+            "" for none.
+        compute_stream: the address of the CUDA stream on which everything is launched; 0 for one of
+            ONNX Runtime's own.
+        opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
+            graphs are opened. The sessions' own threads are as nice as the calling thread.
+        waits: whether a run that is launched is also waited for, so that an error is its own.
+    """
+
+    device: str = "cpu"
+    intra_op_threads: int | None = None
+    exact_int8_products: bool | None = None
+    profile_prefix: str = ""
+    compute_stream: int = 0
+    opening_niceness: int = 0
+    waits: bool = False
+
+
+def open_session(
+    bundle: Bundle,
+    graph: Path,
+    settings: SessionSettings,
+    *,
+    captures: bool = False,
+    optimized_graph: Path | None = None,
+) -> ort.InferenceSession:
+    """A session of one of the bundle's graphs, read from the files that the bundle holds.
+
+    Args:
+        bundle: what it belongs to.
+        graph: the graph's file.
+        settings: device and threads.
+        captures: on a GPU, its runs can be captured as CUDA graphs.
+        optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
+
+    Raises:
+        BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
+        BundleCorruptError: the graph is not what the manifest says.
+    """
+    providers = _providers(bundle, settings, captures)
+    options = ort.SessionOptions()
+    # Fatal errors only: others are exceptions, which are logged where they can't block a step.
+    options.log_severity_level = 4
+    if settings.intra_op_threads is not None:
+        options.intra_op_num_threads = settings.intra_op_threads
+    elif (num_cores := num_usable_cores()) < (os.cpu_count() or 1):
+        # ONNX Runtime would take the machine's, whatever this process may use of them.
+        options.intra_op_num_threads = num_cores
+    entries = {
+        # Sessions take turns: an encode, a step, an encode. Threads of the one that ran last must
+        # not spin on the cores that the next one needs, or the event loop.
+        "session.force_spinning_stop": "1",
+    }
+    # The exported graphs are fused as they should be. The higher levels would put
+    # SkipLayerNormalization back, which is slower on a CPU than what it replaces.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    exact = settings.exact_int8_products
+    if bundle.precision == "int8" and not (multiplies_int8_exactly() if exact is None else exact):
+        # Weights become unsigned with a zero point of 128, whose kernels widen before they
+        # multiply: the same integers, slower. It is one of the "extended" optimisations.
+        entries["session.x64quantprecision"] = "1"
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    if settings.device != "cpu":
+        # A block for each shape that was seen would never be given back, half of the memory of an
+        # encoder.
+        options.enable_mem_pattern = False
+    if settings.profile_prefix:
+        options.enable_profiling = True
+        options.profile_file_prefix = settings.profile_prefix
+    if optimized_graph is not None:
+        options.optimized_model_filepath = str(optimized_graph)
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
+    weights = _mapped_weights(bundle, options)
+
+    def opened() -> ort.InferenceSession:
+        disabled = _disabled_optimizers(settings.opening_niceness)
+        path = bundle.files.path(graph)
+        return ort.InferenceSession(
+            path, options, providers=providers, disabled_optimizers=disabled
+        )
+
+    try:
+        session = in_own_thread(opened) if settings.opening_niceness else opened()
+    except Exception as exc:  # ONNX Runtime has no common base class for its errors
+        if is_out_of_memory(exc):
+            raise
+        raise BundleDeviceError(
+            f"ONNX Runtime {ort.__version__} cannot load {graph}: {exc}; export the bundle again"
+        ) from exc
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
+        raise BundleDeviceError(_no_such_gpu(settings.device, "its own message is above"))
+    check_graph(bundle, graph, session)
+    if weights is not None:
+        session.weights = weights  # which it reads as long as it lives
+        if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
+            # Most were packed into memory of the session's own. Pages needed again are read again.
+            weights.madvise(mmap.MADV_DONTNEED)
+    return session
+
+
+def _disabled_optimizers(niceness: int) -> Iterator[str]:
+    """The optimizers that are switched off.
+
+    ONNX Runtime reads them after it has started a session's threads and before it prepares the
+    graph, which takes nearly all of the time. At this point only the thread that opens can become
+    nicer: without privileges, the session's threads could never become faster again.
+    """
+    lower_priority(niceness)
+    yield "SkipLayerNormFusion"
+
+
+def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | None:
+    """The weights beside the graphs, mapped once for all sessions, and known to the options."""
+    path = bundle.weights_path
+    if path is None or not bundle.files.size(path):
+        return None
+    weights = bundle.files.mapped(path)
+    options.add_external_initializers_from_files_in_memory([path.name], [weights], [len(weights)])
+    # Otherwise each session copies all of its weights.
+    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+    return weights
+
+
+def use_device(device: Device) -> CudaRuntime | None:
+    """Let the calling thread use `device`, before its first call.
+
+    Returns:
+        CUDA's runtime library; None on a CPU.
+
+    Raises:
+        BundleDeviceError: there is no such GPU, or its libraries are missing; says what to do.
+        CudaError: the GPU has no memory left.
+    """
+    if device.kind == "cpu":
+        return None
+    try:
+        runtime = load_cuda()
+        runtime.use(device.index)
+    except CudaError as exc:
+        if is_out_of_memory(exc):
+            raise
+        raise BundleDeviceError(_no_such_gpu(f"cuda:{device.index}", str(exc))) from exc
+    return runtime
+
+
+def _no_such_gpu(device: str, why: str) -> str:
+    return (
+        f"ONNX Runtime {ort.__version__} cannot use the GPU {device}: {why}. Is there such a GPU, "
+        f"with a driver for CUDA {cuda_version()}? Its libraries come with `pip install "
+        f"'onnxruntime-gpu[cuda,cudnn]'`. Or use --device cpu"
+    )
+
+
+def launch_options(settings: SessionSettings, graph: str | None = None) -> ort.RunOptions:
+    """For runs that are launched on the settings' stream and, unless they say so, not waited for.
+
+    Args:
+        settings: those that the session was opened with.
+        graph: the CUDA graph to capture or replay, in ONNX Runtime's words ("-1" for none); None
+            for a session without any.
+    """
+    options = ort.RunOptions()
+    if not settings.waits:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph is not None:
+        options.add_run_config_entry("gpu_graph_id", graph)
+    return options
+
+
+def check_device(bundle: Bundle, device: Device) -> None:
+    """Whether `device` runs such bundles, and this ONNX Runtime such devices.
+
+    Raises:
+        BundleDeviceError: one of them doesn't; says what to do.
+    """
+    if device.kind == "cpu":
+        return
+    if bundle.precision != "fp16":
+        raise BundleDeviceError(
+            f"{bundle.path} is a bundle of precision {bundle.precision}, which a GPU does not "
+            f"run: make one with `dragoman export CHECKPOINT --output DIR --precision fp16`, "
+            f"or use --device cpu"
+        )
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise BundleDeviceError(
+            "this ONNX Runtime has no CUDA provider: install the extra `gpu` in place of `cpu` "
+            "(not beside it), or use --device cpu"
+        )
+
+
+def _providers(bundle: Bundle, settings: SessionSettings, captures: bool) -> list[Any]:
+    device = Device.parse(settings.device)
+    check_device(bundle, device)
+    if device.kind == "cpu":
+        return ["CPUExecutionProvider"]
+    use_device(device)
+    options = {
+        "device_id": str(device.index),
+        # Not in powers of two: what is left over decides how many rows there can be.
+        "arena_extend_strategy": "kSameAsRequested",
+        # Flash and memory-efficient attention. With some versions of cuDNN, ONNX Runtime would else
+        # choose cuDNN's, which makes a plan for each shape.
+        "sdpa_kernel": "3",
+        "enable_cuda_graph": "1" if captures else "0",
+    }
+    if settings.compute_stream:
+        options["user_compute_stream"] = str(settings.compute_stream)
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]

@@ -1,0 +1,434 @@
+"""A training run as a file: what to train, on what, and how. Read from TOML, checked once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from model.bundle.config import (
+    PRESETS,
+    AlignmentHead,
+    ConfigError,
+    ModelConfig,
+    default_alignment_layer,
+    preset,
+)
+
+DATA_ROOT_VARIABLE = "DRAGOMAN_DATA_ROOT"
+
+
+class RecipeError(ValueError):
+    """A recipe cannot be used. The message names the file and the field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Corpus(_Section):
+    """One pair of aligned files, relative to the data root.
+
+    Attributes:
+        name: how reports call it.
+        source, target: the files.
+        repeat: how often an epoch goes through it.
+        weight: factor on its share of a mixture (`data.mixture`).
+    """
+
+    name: str
+    source: Path
+    target: Path
+    repeat: int = Field(default=1, ge=1, le=100)
+    weight: float = Field(default=1.0, gt=0.0, le=1000.0)
+
+    @property
+    def alignment(self) -> Path:
+        """The links of its words (`model.data.word_alignment`), if there are any."""
+        return self.source.with_suffix(".align")
+
+
+class Languages(_Section):
+    """The two sides.
+
+    Attributes:
+        source, target: ISO 639-1 codes, such as "en"; with a region, "pt-BR".
+    """
+
+    source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+    target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+
+
+class Mixture(_Section):
+    """Corpora by temperature instead of by size; see `model.data.mixture`.
+
+    Attributes:
+        temperature: 1 draws corpora in proportion to their text, a high one all of them alike.
+        epoch_pairs: pairs that one epoch draws. It need not be a pass over the text: every
+            corpus is gone through at a pace of its own, over several epochs or in less than one.
+    """
+
+    temperature: float = Field(ge=1.0, le=100.0)
+    epoch_pairs: int = Field(ge=1)
+
+
+class Data(_Section):
+    """The corpora, and what is left out of them.
+
+    Attributes:
+        root: folder that the files are relative to. The variable
+            DRAGOMAN_DATA_ROOT and the option --data-root override it.
+        train, valid: the corpora to learn from, and those to be judged on, each by itself.
+        lowercase: lower-case both sides (for published comparisons on lower-cased text).
+        max_tokens: pairs with a longer side are left out of training.
+        drop_validation_sources: leave out training pairs whose source also stands in a
+            validation corpus.
+        mixture: how much of each training corpus an epoch draws; without it, all of each.
+    """
+
+    root: Path = Path(".")
+    train: tuple[Corpus, ...] = Field(min_length=1)
+    valid: tuple[Corpus, ...] = Field(min_length=1)
+    lowercase: bool = False
+    max_tokens: int = Field(default=256, ge=8)
+    drop_validation_sources: bool = True
+    mixture: Mixture | None = None
+
+    @model_validator(mode="after")
+    def _check_mixture(self) -> Data:
+        for corpus in self.train:
+            if self.mixture is None and corpus.weight != 1.0:
+                raise ValueError(f"the weight of {corpus.name} needs data.mixture")
+            if self.mixture is not None and corpus.repeat != 1:
+                raise ValueError(
+                    f"{corpus.name} has a repeat, which data.mixture does not use; give a weight"
+                )
+        return self
+
+    def mixture_fields(self) -> dict[str, Any] | None:
+        """The mixture and its weights as plain JSON values; None without one."""
+        if self.mixture is None:
+            return None
+        return {**self.mixture.model_dump(), "weights": [c.weight for c in self.train]}
+
+
+class Vocabulary(_Section):
+    """The joint SentencePiece vocabulary; see `model.bundle.tokenizer.train_tokenizer`.
+
+    Attributes:
+        vocab_size: pieces, the 4 special ones and 256 bytes included.
+        kind: "unigram" (Kudo, 2018) or "bpe" (Sennrich et al., 2016).
+        character_coverage: share of the characters that get a piece; bytes spell the others.
+        sampling_alpha: draws a random segmentation of the training text every epoch (Kudo, 2018):
+            the smaller, the more random. 0 always uses the best one.
+    """
+
+    vocab_size: int = Field(default=8000, ge=300, le=256_000)
+    kind: Literal["unigram", "bpe"] = "unigram"
+    character_coverage: float = Field(default=0.9999, gt=0.9, le=1.0)
+    sampling_alpha: float = Field(default=0.0, ge=0.0, le=10.0)
+
+
+class Optimization(_Section):
+    """How the weights are found (Vaswani et al., 2017, section 5).
+
+    Attributes:
+        batch_tokens: tokens a side in one batch of one process, padding counted.
+        accumulate: batches whose gradients are added up for one update.
+        max_updates: updates after which training ends, early stopping aside.
+        learning_rate: its peak, reached after `warmup_updates`, then falling with the inverse
+            square root of the update number (section 5.3, with the peak named directly).
+        warmup_updates: updates in which the learning rate rises; fewer than `max_updates`.
+        cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
+        optimizer: "adamw" for all weights; or "muon" for the matrices of the layers (Jordan et al.,
+            2024), and AdamW for embeddings, the output projection, norms and biases.
+        muon_learning_rate: of Muon, at its peak; by default `learning_rate`, which suits both.
+        muon_momentum: share of the average in Muon's average of gradients.
+        adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
+        weight_decay: of AdamW and Muon; with 0, AdamW is plain Adam.
+        label_smoothing: section 5.4.
+        clip_norm: largest gradient norm; 0 does not clip.
+        precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
+        seed: of weights, batches and dropout.
+        init_from: checkpoint to start from; its vocabulary is used too.
+    """
+
+    batch_tokens: int = Field(default=4096, ge=16)
+    accumulate: int = Field(default=1, ge=1)
+    max_updates: int = Field(ge=1)
+    learning_rate: float = Field(gt=0.0)
+    warmup_updates: int = Field(default=4000, ge=1)
+    cooldown_updates: int = Field(default=0, ge=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    muon_learning_rate: float | None = Field(default=None, gt=0.0)
+    muon_momentum: float = Field(default=0.95, ge=0.0, lt=1.0)
+    adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    adam_epsilon: float = Field(default=1e-9, gt=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    clip_norm: float = Field(default=1.0, ge=0.0)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    seed: int = Field(default=1, ge=0)
+    init_from: Path | None = None
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Optimization:
+        if self.optimizer != "muon" and self.muon_learning_rate is not None:
+            raise ValueError('muon_learning_rate needs optimizer = "muon"')
+        return self
+
+
+class GuidedAlignment(_Section):
+    """One head of the decoder's cross-attention learns to align words (guided alignment).
+
+    The alignments stand beside the training corpora: `python -m model.data.word_alignment` makes
+    them.
+
+    Attributes:
+        weight: factor on its part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
+        from_update: the update after which it begins: a phase at the end is enough. The final
+            checkpoint names the head only if all checkpoints that it averages came after it.
+        layer: the decoder layer, from 0; by default the last but one, of fewer than three the last.
+        head: the head of that layer, from 0.
+    """
+
+    weight: float = Field(default=0.0, ge=0.0)
+    from_update: int = Field(default=0, ge=0)
+    layer: int | None = Field(default=None, ge=0)
+    head: int = Field(default=0, ge=0)
+
+
+class Validation(_Section):
+    """When and how the model is judged as it trains.
+
+    Attributes:
+        every_updates: updates between two validations.
+        beam_size: of the validation translations.
+        max_sentences: of each corpus, evenly spread; 0 takes all.
+        patience: validations without a better score before training stops; 0 never stops early.
+        metric: what "better" means: BLEU averaged over the validation corpora, or loss.
+        samples: sentences that are shown with reference and translation.
+    """
+
+    every_updates: int = Field(default=1000, ge=1)
+    beam_size: int = Field(default=1, ge=1, le=64)
+    max_sentences: int = Field(default=300, ge=0)
+    patience: int = Field(default=0, ge=0)
+    metric: Literal["bleu", "loss"] = "bleu"
+    samples: int = Field(default=3, ge=0, le=100)
+
+
+class Saving(_Section):
+    """What a run leaves behind.
+
+    Attributes:
+        every_updates: updates between two saved states, from which a killed run goes on. Each
+            is also a checkpoint for averaging.
+        average_last: how many of the last checkpoints the final model averages.
+        dtype: how the final weights are stored.
+    """
+
+    every_updates: int = Field(default=500, ge=1)
+    average_last: int = Field(default=5, ge=1, le=100)
+    dtype: Literal["fp32", "fp16"] = "fp32"
+
+
+class Recipe(_Section):
+    """A whole training run.
+
+    Attributes:
+        name: how reports and checkpoints call it.
+        output: folder of the run, relative to the current directory.
+        model: `preset` and any field of `ModelConfig`.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    output: Path
+    languages: Languages
+    data: Data
+    vocabulary: Vocabulary = Vocabulary()
+    model: dict[str, Any]
+    optimization: Optimization
+    alignment: GuidedAlignment = GuidedAlignment()
+    validation: Validation = Validation()
+    saving: Saving = Saving()
+    _text: str = PrivateAttr("")
+
+    @property
+    def text(self) -> str:
+        """The file that it was read from, word for word: free of this machine's paths."""
+        return self._text
+
+    def decisive_fields(self) -> dict[str, Any]:
+        """What a run may not change when it goes on: all that its weights depend on so far.
+
+        The end of a run may change: `max_updates`, the cooldown and guided alignment.
+        """
+        left_out = {"max_updates", "cooldown_updates"}
+        if self.optimization.optimizer == "adamw":  # states of older versions lack these
+            left_out |= {"optimizer", "muon_learning_rate", "muon_momentum"}
+        optimization = self.optimization.model_dump(mode="json", exclude=left_out)
+        optimization["init_from"] = self.optimization.init_from is not None  # it may have moved
+        return {
+            "languages": self.languages.model_dump(),
+            "data": {
+                "lowercase": self.data.lowercase,
+                "max_tokens": self.data.max_tokens,
+                "drop_validation_sources": self.data.drop_validation_sources,
+                "train": [[corpus.name, corpus.repeat] for corpus in self.data.train],
+                "mixture": self.data.mixture_fields(),
+            },
+            "vocabulary": self.vocabulary.model_dump(),
+            "model": self.model,
+            "optimization": optimization,
+        }
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Recipe:
+        if self.model.get("preset") not in PRESETS:
+            raise ValueError(
+                f"model.preset must be one of {', '.join(PRESETS)}, "
+                f"not {self.model.get('preset')!r}"
+            )
+        if "vocab_size" in self.model:
+            raise ValueError("model.vocab_size is set by vocabulary.vocab_size")
+        config = self.model_config_for(self.vocabulary.vocab_size)
+        longest = min(config.num_source_positions, config.num_target_positions)
+        if self.data.max_tokens > longest:
+            raise ValueError(
+                f"data.max_tokens ({self.data.max_tokens}) is more than model.max_positions "
+                f"({longest})"
+            )
+        self.alignment_head(config)
+        if self.alignment.weight > 0.0 and config.cross_attention != "full":
+            raise ValueError(
+                'alignment.weight needs model.cross_attention = "full": other kinds do not say '
+                "which source tokens they look at"
+            )
+        if self.alignment.weight > 0.0 and self.vocabulary.sampling_alpha > 0.0:
+            raise ValueError(
+                "alignment.weight needs vocabulary.sampling_alpha = 0: alignments are of words in "
+                "the likeliest segmentation"
+            )
+        return self
+
+    def alignment_head(self, config: ModelConfig) -> AlignmentHead | None:
+        """The head that learns to align in the network of `config`; None if none does."""
+        if self.alignment.weight == 0.0:
+            return None
+        layer = self.alignment.layer
+        head = AlignmentHead(
+            default_alignment_layer(config) if layer is None else layer, self.alignment.head
+        )
+        try:
+            head.check(config)
+        except ConfigError as exc:
+            raise ValueError(str(exc)) from exc
+        return head
+
+    def model_config_for(self, vocab_size: int) -> ModelConfig:
+        """The network that this recipe asks for, with the vocabulary that there really is."""
+        overrides = {key: value for key, value in self.model.items() if key != "preset"}
+        try:
+            return preset(self.model["preset"], vocab_size, **overrides)
+        except ConfigError as exc:
+            raise ValueError(f"model: {exc}") from exc
+
+
+def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
+    """Read a recipe and make its paths absolute.
+
+    Args:
+        path: the TOML file. Its paths are relative to the current directory.
+        data_root: overrides `data.root`, and so does DRAGOMAN_DATA_ROOT.
+
+    Raises:
+        RecipeError: unreadable, not TOML, an unknown field or a bad value.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        recipe = Recipe.model_validate(tomllib.loads(text))
+        recipe._text = text
+    except OSError as exc:
+        raise RecipeError(f"{path}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise RecipeError(f"{path}: not TOML: {exc}") from exc
+    except ValidationError as exc:
+        raise RecipeError(f"{path}: {first_error(exc)}") from exc
+    return _with_absolute_paths(recipe, Path.cwd(), data_root)
+
+
+def first_error(exc: ValidationError) -> str:
+    """What is wrong with a recipe, in one line that names the field."""
+    # An unknown field explains a missing one: it is the same, misspelt.
+    errors = exc.errors()
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    field = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "there is no such field (model/RECIPES.md lists all)"
+    elif first["type"] not in ("missing", "value_error"):  # those quote it, or there is none
+        message = f"{message}, not {first['input']!r}"
+    return f"{field}: {message}" if field else message
+
+
+def check_files(recipe: Recipe) -> None:
+    """Look for the corpora before anything takes time.
+
+    Raises:
+        RecipeError: a file is missing; says where it was looked for, and why there.
+    """
+    root = recipe.data.root
+    for field, corpora in (("train", recipe.data.train), ("valid", recipe.data.valid)):
+        for corpus, side in itertools.product(corpora, ("source", "target")):
+            file: Path = getattr(corpus, side)
+            if not file.is_file():
+                raise RecipeError(
+                    f"{file}: there is no such file. It is the {side} of data.{field}, corpus "
+                    f"{corpus.name!r}, looked for in the data root {root}"
+                    f"{'' if root.is_dir() else ', which is no folder'}; another one is set by "
+                    f"--data-root, by {DATA_ROOT_VARIABLE} or by data.root in the recipe"
+                )
+    for corpus in recipe.data.train if recipe.alignment.weight > 0.0 else ():
+        if not corpus.alignment.is_file():
+            raise RecipeError(
+                f"{corpus.alignment}: there is no such file, which alignment.weight needs; make it "
+                "with python -m model.data.word_alignment"
+            )
+
+
+def _with_absolute_paths(recipe: Recipe, base: Path, data_root: Path | None) -> Recipe:
+    variable = os.environ.get(DATA_ROOT_VARIABLE)
+    root = data_root or (Path(variable) if variable else None)
+    root = root.resolve() if root else (base / recipe.data.root).resolve()
+
+    def resolve(corpora: tuple[Corpus, ...]) -> tuple[Corpus, ...]:
+        return tuple(
+            c.model_copy(update={"source": root / c.source, "target": root / c.target})
+            for c in corpora
+        )
+
+    data = recipe.data.model_copy(
+        update={
+            "root": root,
+            "train": resolve(recipe.data.train),
+            "valid": resolve(recipe.data.valid),
+        }
+    )
+    optimization = recipe.optimization
+    if optimization.init_from is not None:
+        optimization = optimization.model_copy(
+            update={"init_from": (base / optimization.init_from).resolve()}
+        )
+    return recipe.model_copy(
+        update={
+            "data": data,
+            "optimization": optimization,
+            "output": (base / recipe.output).resolve(),
+        }
+    )

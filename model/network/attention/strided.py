@@ -1,0 +1,30 @@
+"""Strided attention: half of the heads look nearby, half look far, with gaps.
+
+"Generating Long Sequences with Sparse Transformers" (Child et al., 2019, section 4.3) has two
+patterns, the last l positions and every l-th position, of which two steps connect any two
+positions; with l near the root of the length they cost n * sqrt(n). Of the ways to combine them
+(section 5.1) this is the last, different heads. Both patterns look to both sides, since an encoder
+may.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from model.network.attention.conventions import num_local_heads
+from model.network.attention.local import local_mask
+
+
+def strided_mask(
+    length: int, stride: int, num_heads: int, device: torch.device | None = None
+) -> Tensor:
+    """Which position (row) sees which (column): boolean [num_heads, length, length].
+
+    |i - j| <= stride in the first half of the heads, i = j modulo stride in the others.
+    """
+    position = torch.arange(length, device=device)
+    far = (position[:, None] - position) % stride == 0
+    near = local_mask(length, stride, device)
+    nearby = num_local_heads(num_heads)
+    return torch.stack([near] * nearby + [far] * (num_heads - nearby))

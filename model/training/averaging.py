@@ -1,0 +1,115 @@
+"""The mean of several checkpoints (Vaswani et al., 2017, section 6.1).
+
+    python -m model.training.averaging RUN --output CHECKPOINT                 (a run's last
+    checkpoints) python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
+
+The first form works while the run goes on. `dragoman train` writes such a mean itself when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from torch import Tensor
+
+from model.bundle.config import AlignmentHead
+from model.network.checkpoint import (
+    RECIPE_FILE,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    save_checkpoint,
+)
+from model.training.run_state import recent_checkpoints
+
+
+def average_checkpoints(
+    folders: Sequence[Path],
+) -> tuple[dict[str, Tensor], AlignmentHead | None]:
+    """The mean weights of the checkpoints in `folders`, and the head that all of them trained.
+
+    Returns:
+        The state dict whose every entry is the mean; the alignment head, None unless every
+        checkpoint names the same one.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read, or is not of the first one's network.
+        ValueError: there is none.
+    """
+    if not folders:
+        raise ValueError("no checkpoint to average")
+    first = load_checkpoint(folders[0])
+    total = {name: tensor.double() for name, tensor in first.model.state_dict().items()}
+    heads = {first.alignment_head}
+    for folder in folders[1:]:
+        checkpoint = load_checkpoint(folder)
+        _check_alike(folders[0], first, folder, checkpoint)
+        heads.add(checkpoint.alignment_head)
+        for name, tensor in checkpoint.model.state_dict().items():
+            total[name] += tensor.double()
+    weights = {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+    return weights, first.alignment_head if len(heads) == 1 else None
+
+
+def _check_alike(first_folder: Path, first: Checkpoint, folder: Path, other: Checkpoint) -> None:
+    for field, one, two in (
+        ("network", first.config, other.config),
+        ("vocabulary", first.tokenizer.serialized(), other.tokenizer.serialized()),
+        ("languages", first.languages, other.languages),
+    ):
+        if one != two:
+            raise CheckpointError(f"{folder}: another {field} than {first_folder}")
+
+
+def write_average(folders: Sequence[Path], output: Path) -> Checkpoint:
+    """Write the mean of checkpoints as a checkpoint in half precision, and return it.
+
+    All but the weights is the last one's; its provenance also counts the checkpoints (`averaged`).
+
+    Raises:
+        CheckpointError: as `average_checkpoints`.
+        ValueError: there is none.
+    """
+    weights, head = average_checkpoints(folders)
+    last = load_checkpoint(folders[-1])
+    last.model.load_state_dict(weights)
+    recipe = folders[-1] / RECIPE_FILE
+    save_checkpoint(
+        output,
+        last.model,
+        last.tokenizer,
+        languages=last.languages,
+        provenance={**last.provenance, "averaged": len(folders)},
+        recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else None,
+        alignment_head=head,
+        trained_length=last.trained_length,
+        dtype="fp16",
+    )
+    return load_checkpoint(output)
+
+
+def main(
+    folders: Annotated[
+        list[Path], typer.Argument(help="A run's folder, or two checkpoints and more.")
+    ],
+    output: Annotated[Path, typer.Option(help="The checkpoint to write.")],
+    last: Annotated[
+        int, typer.Option(help="Of a run, how many of its last checkpoints; 0 takes all.", min=0)
+    ] = 0,
+) -> None:
+    """Write the mean of checkpoints as a checkpoint in half precision."""
+    if len(folders) == 1:
+        folders = recent_checkpoints(folders[0])[-last:]
+    try:
+        written = write_average(folders, output)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from exc
+    typer.echo(f"{output}: the mean of {', '.join(folder.name for folder in folders)}")
+    typer.echo(f"{written.provenance}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,164 @@
+"""How far a training run has come, and all that it needs to go on from there."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.data.differences import first_difference
+from model.network.transformer import Transformer
+from model.training.optimization import Optimizers
+
+STATE_FILE = "state.pt"
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        update: updates made.
+        epoch: the current epoch, from 0.
+        position: groups of batches of this epoch already used; a group makes one update.
+        best_score, validations_without_best: for early stopping.
+        precision: chosen at the start, kept from then on.
+        train_seconds: time spent in updates, over all starts of the run.
+        cpu_seconds: CPU time of the first process in them, which other load affects less.
+        tokens: target tokens learnt from.
+        history: one entry a validation.
+    """
+
+    update: int = 0
+    epoch: int = 0
+    position: int = 0
+    best_score: float = -math.inf
+    validations_without_best: int = 0
+    precision: str = ""
+    train_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def checkpoint_folder(output: Path, update: int) -> Path:
+    """Where the checkpoint of an update stands; names sort by update."""
+    return output / CHECKPOINTS / f"update-{update:07d}"
+
+
+def recent_checkpoints(output: Path) -> list[Path]:
+    """The kept checkpoints, oldest first."""
+    return sorted((output / CHECKPOINTS).glob("update-*"))
+
+
+class TrainingError(RuntimeError):
+    """Training cannot start or go on. The message says what to do."""
+
+
+class StateError(TrainingError):
+    """A saved state does not fit the run that should go on from it. Names the field."""
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """The generators of this process: the CPU's and, there, the GPU's."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
+    """Put this process's generators where `random_state` saw them."""
+    torch.set_rng_state(states[0].cpu())
+    if device.type == "cuda" and len(states) > 1:
+        torch.cuda.set_rng_state(states[1].cpu(), device)
+
+
+def save_state(
+    output: Path,
+    progress: Progress,
+    model: Transformer,
+    optimizer: Optimizers,
+    *,
+    random_states: Sequence[Sequence[Tensor]],
+    decisive: Mapping[str, Any],
+) -> None:
+    """Write the state whole or not at all.
+
+    Args:
+        output: the run's folder.
+        progress: how far the run has come.
+        model: its weights.
+        optimizer: its moments.
+        random_states: `random_state` of every process, by rank.
+        decisive: what may not have changed when a run goes on from here, as plain JSON values.
+    """
+    state = {
+        "progress": asdict(progress),
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "random": [list(states) for states in random_states],
+        "decisive": dict(decisive),
+    }
+    temporary = output / (STATE_FILE + ".partial")
+    torch.save(state, temporary)
+    temporary.replace(output / STATE_FILE)
+
+
+def restore_state(
+    output: Path,
+    model: Transformer,
+    optimizer: Optimizers,
+    device: torch.device,
+    *,
+    rank: int,
+    decisive: Mapping[str, Any],
+) -> Progress:
+    """Go back to the state in `output`; a fresh Progress where there is none.
+
+    Raises:
+        StateError: it was saved by a run that differs in something decisive, or is damaged.
+    """
+    path = output / STATE_FILE
+    if not path.exists():
+        return Progress()
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except Exception as exc:  # torch raises whatever unpickling ran into
+        raise StateError(f"{path} is damaged: {exc}; remove it to start anew") from exc
+    saved = state["decisive"]
+    # A state of an older version may lack some, which can't be compared then.
+    changed = first_difference(saved, {k: v for k, v in decisive.items() if k in saved})
+    if changed is not None:
+        raise StateError(
+            f"{path} was saved with another {changed}; undo the change, or choose another output "
+            "folder to start anew"
+        )
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    set_random_state(state["random"][rank], device)
+    return Progress(**state["progress"])
+
+
+def forget_old_checkpoints(output: Path, keep: int) -> None:
+    """Remove all but the last `keep`."""
+    for old in recent_checkpoints(output)[:-keep]:
+        shutil.rmtree(old)
+
+
+def forget_checkpoints_after(output: Path, update: int) -> None:
+    """Remove the checkpoints of updates that a restored state has not seen.
+
+    A run killed between writing a checkpoint and its state leaves one; it will be made again.
+    """
+    newest = checkpoint_folder(output, update)
+    for folder in recent_checkpoints(output):
+        if folder.name > newest.name:
+            shutil.rmtree(folder)

@@ -1,0 +1,104 @@
+"""The server's process: its signals, and an end that nothing holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
+
+from service.common import descriptors
+from service.errors import InternalError, StartupError
+from service.observability import logs
+from service.server import Server
+
+# From the bound of the drain to the end of the process: for models and listeners to stop, for usage
+# to be saved and spans to be exported.
+_END_SECONDS = 1.75
+
+_log = logging.getLogger("dragoman.server")
+
+
+def run(make_server: Callable[[], Server]) -> NoReturn:
+    """Serve until a signal to stop, and end the process; with status 1 if serving failed.
+
+    Args:
+        make_server: makes the server, once the event loop runs.
+    """
+
+    async def serve_and_exit() -> NoReturn:
+        status = 0
+        try:
+            await serve(make_server())
+        except (InternalError, StartupError) as exc:
+            _log.critical(str(exc))
+            status = 1
+        logs.close()
+        # Not by returning: that waits for threads, which may work on a text for a long time yet.
+        os._exit(status)
+
+    asyncio.run(serve_and_exit())
+
+
+async def serve(server: Server) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
+
+    SIGHUP replaces the models whose bundles have changed, unless it means that the server's
+    terminal was closed: then it ends the server like SIGTERM. A server that was started to ignore
+    SIGHUP (`nohup`) outlives its terminal.
+
+    A signal while the models load abandons the loading thread. What does not stop in time is left
+    behind too: the process is to end.
+
+    Raises:
+        StartupError: the server can't start.
+        InternalError: an engine failed, or hung and could not be stopped, so its model can't be
+            served. The process should end, for its supervisor to restart it.
+    """
+    asked = asyncio.Event()
+    _handle_signals(server, asked)
+    stopping = asyncio.ensure_future(asked.wait())
+    starting = asyncio.ensure_future(server.start())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting}, timeout=_END_SECONDS)
+        _log.info("stopped before it served")
+        return
+    starting.result()
+    failing = asyncio.ensure_future(server.wait_until_failed())
+    await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    failing.cancel()
+    stopping.cancel()
+    draining = asyncio.ensure_future(server.drain())
+    await asyncio.wait({draining}, timeout=server.settings.drain_seconds + _END_SECONDS)
+    if draining.done():
+        draining.result()
+    else:
+        _log.warning("the server did not stop in time: what is left ends with the process")
+    for name in server.failed_models:
+        raise InternalError(f"model {name} stopped working; the log says why")
+
+
+def _handle_signals(server: Server, asked: asyncio.Event) -> None:
+    """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
+    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    had_terminal = descriptors.has_terminal() and not outlives_terminal
+
+    def on_stop() -> None:
+        if asked.is_set():
+            server.cut_drain_short()
+        asked.set()
+
+    def on_hangup() -> None:
+        if had_terminal and not descriptors.has_terminal():
+            on_stop()
+        else:
+            server.reload_changed()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)

@@ -1,0 +1,169 @@
+"""Which attention weights a model has, and which of them a request selects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from model.bundle.bundle import Bundle
+
+Float32 = npt.NDArray[np.float32]
+
+# Of a text and of its translation, EOS and tokens of languages included.
+MAX_TOKENS = 1024
+
+# That one call returns: at four bytes each, 16 MB.
+MAX_WEIGHTS = 4_000_000
+
+# That a call computes (`num_computed`): 8 heads of one layer, of the longest texts.
+MAX_COMPUTED = 2 * 8 * MAX_TOKENS**2
+
+# Of memory for each weight, measured with 4 and 8 heads and 1,000 tokens. Of one attention, of all
+# heads, there are scores, masked scores, weights and what their operators need in between.
+_WORK_BYTES = 32
+_SELECTED_BYTES = 5
+
+
+class AttentionKind(enum.Enum):
+    """A kind of attention (Vaswani et al., 2017, section 3.2.3)."""
+
+    CROSS = "cross"
+    ENCODER_SELF = "encoder_self"
+    DECODER_SELF = "decoder_self"
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The attentions of a model.
+
+    Attributes:
+        num_encoder_layers, num_decoder_layers: layers of both stacks.
+        num_heads: of each attention.
+        bos_id: what the decoder reads first.
+        encoder_kind: of the encoder's self-attention, as in `ModelConfig.encoder_attention`.
+        encoder_rank: columns of the encoder's self-attention; 0 for one for each token.
+        cross_rank: columns of the cross-attention, likewise.
+    """
+
+    num_encoder_layers: int
+    num_decoder_layers: int
+    num_heads: int
+    bos_id: int
+    encoder_kind: str = "full"
+    encoder_rank: int = 0
+    cross_rank: int = 0
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> AttentionShape | None:
+        """Of a bundle; None if it has no graph that gives the weights."""
+        if bundle.attention_path is None or bundle.scoring_path is None:
+            return None
+        config = bundle.config
+        return cls(
+            config.num_encoder_layers,
+            config.num_decoder_layers,
+            config.num_heads,
+            config.bos_id,
+            config.encoder_attention,
+            config.attention_rank if config.encoder_attention == "linformer" else 0,
+            config.attention_rank if config.cross_attention == "linformer" else 0,
+        )
+
+    def num_layers(self, kind: AttentionKind) -> int:
+        """Layers that have this attention."""
+        is_encoder = kind is AttentionKind.ENCODER_SELF
+        return self.num_encoder_layers if is_encoder else self.num_decoder_layers
+
+    def num_weights(self, kind: AttentionKind, num_source: int, num_target: int) -> int:
+        """Weights of one head for so many tokens: rows times columns."""
+        if kind is AttentionKind.ENCODER_SELF:
+            return num_source * (self.encoder_rank or num_source)
+        if kind is AttentionKind.CROSS:
+            return num_target * (self.cross_rank or num_source)
+        return num_target * num_target
+
+    def num_work(self, num_source: int, num_target: int) -> int:
+        """Weights of the largest attention: whatever is selected, it is computed for all heads."""
+        return self.num_heads * max(
+            self.num_weights(kind, num_source, num_target) for kind in AttentionKind
+        )
+
+    def peak_bytes(self, max_source: int, max_target: int) -> int:
+        """Memory that a call takes at most, for the longest text and translation."""
+        lengths = min(max_source, MAX_TOKENS), min(max_target, MAX_TOKENS)
+        work = min(self.num_work(*lengths), MAX_COMPUTED)
+        selected = self.num_heads * sum(
+            self.num_layers(kind) * self.num_weights(kind, *lengths) for kind in AttentionKind
+        )
+        return _WORK_BYTES * work + _SELECTED_BYTES * min(selected, MAX_COMPUTED - work)
+
+
+@dataclass(frozen=True)
+class AttentionSelection:
+    """The attention weights to compute.
+
+    Attributes:
+        kinds: with the layers of each, in the order of the result.
+        heads: likewise.
+        average_layers: whether to return the mean over a kind's layers.
+        average_heads: whether to return the mean over the heads.
+    """
+
+    kinds: Sequence[tuple[AttentionKind, tuple[int, ...]]]
+    heads: tuple[int, ...]
+    average_layers: bool = False
+    average_heads: bool = False
+
+    def num_weights(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
+        """Weights of the result, for so many tokens."""
+        num_heads = 1 if self.average_heads else len(self.heads)
+        return num_heads * sum(
+            (1 if self.average_layers else len(layers))
+            * shape.num_weights(kind, num_source, num_target)
+            for kind, layers in self.kinds
+        )
+
+    def num_computed(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
+        """Weights that are in memory at a time: all before averages, and an attention's work."""
+        before = replace(self, average_layers=False, average_heads=False)
+        selected = before.num_weights(shape, num_source, num_target)
+        return selected + shape.num_work(num_source, num_target)
+
+    def labels(self) -> list[AttentionLabel]:
+        """What the arrays of a result are, in order."""
+        found = []
+        for kind, layers in self.kinds:
+            for layer in [None] if self.average_layers else layers:
+                for head in [None] if self.average_heads else self.heads:
+                    found.append(AttentionLabel(kind, layer, head))
+        return found
+
+    def reduced(self, arrays: Sequence[Float32]) -> list[Float32]:
+        """The matrices of a result, in the order of `labels`.
+
+        Args:
+            arrays: [heads, rows, columns] of each kind and layer.
+        """
+        left = iter(arrays)
+        matrices: list[Float32] = []
+        for _, layers in self.kinds:
+            stack = np.stack([next(left) for _ in layers])  # [layers, heads, rows, columns]
+            if self.average_layers:
+                stack = stack.mean(axis=0, keepdims=True)
+            if self.average_heads:
+                stack = stack.mean(axis=1, keepdims=True)
+            matrices += list(stack.reshape(-1, *stack.shape[2:]))
+        return matrices
+
+
+@dataclass(frozen=True)
+class AttentionLabel:
+    """The kind, layer and head of a matrix; None for the mean over those that were selected."""
+
+    kind: AttentionKind
+    layer: int | None = None
+    head: int | None = None

@@ -1,0 +1,296 @@
+"""The interface between schedulers and model runners: plans, outputs and protocols.
+
+Schedulers are pure Python and make plans; runners carry them out on tensors. Rows are dense: a step
+runs on rows 0 .. num_rows-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from service.domain.attention import AttentionSelection
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """What a runner can hold; constant.
+
+    Attributes:
+        max_rows: rows (hypotheses) that can step at once.
+        max_source_positions: longest source in tokens, its EOS included.
+        max_target_positions: longest target in tokens, BOS not counted and EOS included.
+        top_k: candidates of each row where a plan names no number.
+        vocab_size: entries in the vocabulary.
+    """
+
+    max_rows: int
+    max_source_positions: int
+    max_target_positions: int
+    top_k: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """Copy the cache of row `source` onto row `target`.
+
+    Of the self-attention cache only positions `start` .. `stop`-1 are copied; the cross-attention
+    cache is copied whole when `cross` is true (the two rows translate different sources).
+    """
+
+    source: int
+    target: int
+    start: int
+    stop: int
+    cross: bool = True
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """A source that was encoded ahead of its admission.
+
+    Attributes:
+        keys_values: the encoder's outputs [B, H, S, Dh], key and value of each layer in turn.
+        index: of the source, among the B.
+    """
+
+    keys_values: Sequence[npt.NDArray[Any]]
+    index: int
+
+
+@dataclass(frozen=True)
+class EncodeItem:
+    """A source to encode into the cross-attention cache of the rows `rows` (one unless beams).
+
+    Attributes:
+        rows: to store it in.
+        source_ids: the source.
+        encoded: the encoder's output, if the source has been encoded and need only be stored.
+    """
+
+    rows: tuple[int, ...]
+    source_ids: tuple[int, ...]
+    encoded: EncodedSource | None = None
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Sources that were encoded together.
+
+    Attributes:
+        sources: in the order of the request.
+        seconds: duration.
+        num_padding: positions of the encoder that held no token.
+    """
+
+    sources: Sequence[EncodedSource]
+    seconds: float = 0.0
+    num_padding: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreItem:
+    """A target to score: the tokens of both sides, EOS included.
+
+    Attributes:
+        source_ids, target_ids: the tokens.
+        selection: the attention weights to return with the score; None for the alignment's alone.
+    """
+
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    selection: AttentionSelection | None = None
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """How probable a target is.
+
+    Attributes:
+        log_probabilities: float32 [T], of each token after those before it.
+        attention: float32 [T, S], where the decoder looked for each; rows sum to one. Empty where
+            attention weights were selected.
+        weights: the matrices that were selected, `AttentionSelection.labels` says which.
+    """
+
+    log_probabilities: Float32
+    attention: Float32
+    weights: Sequence[Float32] = ()
+
+
+@dataclass(frozen=True)
+class Adjustments:
+    """Sparse additions to the logits before the top-k: logits[rows[i], token_ids[i]] += values[i].
+
+    Arrays of one length, which may be 0. -inf suppresses a token. Pairs may not repeat.
+    """
+
+    rows: Int64
+    token_ids: Int64
+    values: Float32
+
+    @classmethod
+    def none(cls) -> Adjustments:
+        """No adjustment at all."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One iteration: copies first (all gathered before any is written), then encodes, then a step.
+
+    Attributes:
+        copies: cache rows to copy, as if all at once.
+        encodes: sources to encode, already limited to the token budget.
+        token_ids: [num_rows] the last token of each row (BOS for a new one).
+        positions: [num_rows] the position of that token, 0 for BOS. Equals the number of
+            positions already in the row's self-attention cache.
+        adjustments: sparse additions to the logits.
+        top_k: candidates to return for each row, fewer only if the vocabulary is smaller; None for
+            the runner's own number. It does not change the order of the candidates.
+        chained: [num_rows] rows that continue with the best token of the step before this one,
+            which the host need not have seen: their `token_ids` and `positions` are ignored. A row
+            that ended in that step stays ended. Only for an `AsyncRunner`; None for no such row.
+
+    With num_rows == 0 there is no step.
+    """
+
+    copies: Sequence[RowCopy]
+    encodes: Sequence[EncodeItem]
+    token_ids: Int64
+    positions: Int32
+    adjustments: Adjustments = field(default_factory=Adjustments.none)
+    top_k: int | None = None
+    chained: Bools | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that step."""
+        return len(self.token_ids)
+
+    def followed_by(self, output: StepOutput) -> StepPlan:
+        """The next plan for the same rows, each continued with the best token of `output`."""
+        return StepPlan(
+            (), (), output.top_ids[:, 0], self.positions + 1, self.adjustments, self.top_k
+        )
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The candidates of a step, for each row.
+
+    Attributes:
+        top_ids: [num_rows, top_k] token ids, best first.
+        top_logits: [num_rows, top_k] their raw (adjusted) logits, in descending order.
+        log_sum_exp: [num_rows] over the whole vocabulary; log-probability = logit - log_sum_exp.
+        encode_seconds, step_seconds: time spent in the two graphs.
+        num_padding: positions of the encoder that held no token.
+    """
+
+    top_ids: Int64
+    top_logits: Float32
+    log_sum_exp: Float32
+    encode_seconds: float
+    step_seconds: float
+    num_padding: int = 0
+
+
+class ModelRunner(Protocol):
+    """Runs the model. Only it touches cache contents. Called from one thread at a time."""
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """What it can hold; constant."""
+        ...
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Carry out `plan`. An exception fails the requests in it, not the engine.
+
+        Later plans do not change what it returns.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free sessions and memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class LaneRunners:
+    """Two ways to carry out the plans of one lane, on the same caches.
+
+    Attributes:
+        alone: with all cores, while no other lane steps.
+        beside: with this lane's share of the cores, while other lanes step or sources are encoded.
+            Called from one thread at a time, but not necessarily the thread of `alone`.
+    """
+
+    alone: ModelRunner
+    beside: ModelRunner
+
+
+@runtime_checkable
+class LanedRunner(Protocol):
+    """A runner whose rows are in lanes: groups that step at their own times."""
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """What all lanes hold together; constant."""
+        ...
+
+    @property
+    def lanes(self) -> Sequence[LaneRunners]:
+        """The lanes, at least one."""
+        ...
+
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        """Encode ahead of admission. From any thread, once at a time, while lanes step."""
+        ...
+
+    def close(self) -> None:
+        """Free sessions and memory, once nothing steps or encodes."""
+        ...
+
+
+@runtime_checkable
+class AsyncRunner(ModelRunner, Protocol):
+    """A runner that accepts plans while earlier ones are in flight.
+
+    Plans are carried out in order. One that fails fails alone: later ones are carried out.
+    """
+
+    @property
+    def depth(self) -> int:
+        """Most plans in flight; at least 1."""
+        ...
+
+    def submit(self, plan: StepPlan) -> Future[StepOutput]:
+        """Carry out `plan` without waiting for it."""
+        ...
+
+
+class Scorer(Protocol):
+    """Scores given targets. `score` is called once at a time, from any thread."""
+
+    def prepare(self, graph: str = "scoring") -> None:
+        """Load what scoring needs, unless it is loaded. From any thread, and before `score`.
+
+        Args:
+            graph: "scoring" or, for items with a selection, "attention", if the model has it.
+        """
+        ...
+
+    def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
+        """Score each item. An exception fails these, and nothing else."""
+        ...

@@ -1,0 +1,163 @@
+"""DeepL's API, version 2, at its paths (https://developers.deepl.com/api-reference).
+
+Errors are `{"message": ...}`. What would change the meaning of a request, and is not supported, is
+refused; what only advises a translation is ignored (proto/FRONTS.md lists both).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from service.calls.call_context import current_call
+from service.errors import InvalidArgumentError
+from service.fronts.deepl_glossaries import GLOSSARY_OPERATIONS
+from service.fronts.front_call import FrontCall
+from service.fronts.http.fields import Fields
+from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.language_names import language_name
+
+_QUOTA_EXCEEDED = 456
+_STATUSES = {
+    grpc.StatusCode.NOT_FOUND: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 403,
+}
+_REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
+_FORMALITIES = ("default", "prefer_more", "prefer_less")
+# What its own servers say for plans without a limit.
+_NO_LIMIT = 1_000_000_000_000
+_TRANSLATE = {
+    "text": "a list of texts",
+    "source_lang": "the language of the texts; detected if it is left out",
+    "target_lang": "the language to translate into",
+    "tag_handling": "xml or html",
+    "ignore_tags": "tags whose content is not translated",
+    "split_sentences": "1 (default), 0 or nonewlines",
+    "glossary_id": "of a glossary that was made here, or the name of one of the server",
+    "formality": "default, prefer_more or prefer_less: without effect",
+    "show_billed_characters": "whether to return the characters that count",
+}
+_FIELD_NAMES = {
+    "contents": "text",
+    "source_language_code": "source_lang",
+    "target_language_code": "target_lang",
+    "glossary.name": "glossary_id",
+}
+
+
+class DeepL:
+    """The front."""
+
+    name = "deepl"
+    title = "DeepL"
+    prefixes: Sequence[str] = ("/v2", "/v3")
+    field_names: Mapping[str, str] = _FIELD_NAMES
+
+    def operations(self) -> dict[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        kinds = {"type": "source (default) or target"}
+        languages = Operation("ListLanguages", self._languages, "List languages", kinds)
+        usage = Operation("ListLanguages", self._usage, "Tell what the key has used")
+        return {
+            ("POST", "/v2/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
+            **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
+            **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
+            **GLOSSARY_OPERATIONS,
+        }
+
+    def credential(self, fields: Fields) -> str:
+        """The old parameter `auth_key`; newer clients send a header."""
+        return fields.text("auth_key")
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """`{"message": ...}`."""
+        status = _STATUSES.get(failure.code, failure.http_status)
+        if failure.is_of_path:
+            status = failure.http_status
+        return _QUOTA_EXCEEDED if failure.is_quota_used_up else status, {"message": failure.message}
+
+    async def _translate(self, fields: Fields, call: FrontCall) -> Any:
+        texts, source = fields.needed_texts("text"), fields.text("source_lang")
+        request = pb.TranslateRequest(
+            contents=texts,
+            source_language_code=source or "auto",
+            target_language_code=fields.needed("target_lang"),
+        )
+        _set_options(request, fields)
+        shows_characters = fields.flag("show_billed_characters")
+        translations = []
+        response = await call.translate(request)
+        for text, translation in zip(texts, response.translations, strict=True):
+            language = source.partition("-")[0] or translation.detected_language_code
+            item: dict[str, Any] = {
+                "detected_source_language": language.upper(),
+                "text": translation.translated_text,
+            }
+            if shows_characters:
+                item["billed_characters"] = len(text)
+            translations.append(item)
+        return {"translations": translations}
+
+    async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        kind = fields.choice("type", ("source", "target"), "source")
+        targets = call.targets()
+        codes = (
+            targets
+            if kind == "source"
+            else dict.fromkeys(target for each in targets.values() for target in each)
+        )
+        languages = []
+        for code in codes:
+            item: dict[str, Any] = {"language": code.upper(), "name": language_name(code)}
+            if kind == "target":
+                item["supports_formality"] = False
+            languages.append(item)
+        return languages
+
+    async def _usage(self, fields: Fields, call: FrontCall) -> Any:
+        """The month's, or else the day's: whichever the key has a limit for."""
+        figures = current_call().grant.figures()
+        if figures is None:
+            return _usage_of(0, None)
+        if figures.characters_per_month is None and figures.characters_per_day is not None:
+            return _usage_of(figures.characters_in_day, figures.characters_per_day)
+        return _usage_of(figures.characters_in_month, figures.characters_per_month)
+
+
+def _usage_of(count: int, limit: int | None) -> Any:
+    return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
+
+
+def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
+    """Set what the parameters ask for.
+
+    Raises:
+        InvalidArgumentError: a parameter asks for what there is not.
+    """
+    for name in _REFUSED:
+        if name in fields:
+            raise InvalidArgumentError(name, "not supported")
+    fields.choice("formality", _FORMALITIES, "default")
+    request.glossary.name = fields.text("glossary_id")
+    kind = fields.choice("tag_handling", ("", "xml", "html"))
+    split = fields.text_or_flag("split_sentences", "1")
+    if split not in ("0", "1", "nonewlines"):
+        raise InvalidArgumentError("split_sentences", "must be one of 0, 1, nonewlines")
+    if split == "nonewlines" and not kind:
+        raise InvalidArgumentError("split_sentences", "nonewlines is for tag_handling only")
+    if split == "0":
+        request.options.split_sentences = False
+    if kind:
+        request.mime_type = f"text/{kind}"
+        request.options.ignore_tags.extend(_tags(fields))
+
+
+def _tags(fields: Fields) -> list[str]:
+    """The tags whose content is not translated: a list, or names with commas between."""
+    tags = (tag.strip() for text in fields.texts("ignore_tags") for tag in text.split(","))
+    return [tag for tag in tags if tag]

@@ -1,0 +1,115 @@
+"""Google's Cloud Translation API, version 2 ("Basic"), at its paths.
+
+https://cloud.google.com/translate/docs/reference/rest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dragoman.v1 import translation_pb2 as pb
+from service.fronts.front_call import FrontCall
+from service.fronts.http.fields import Fields
+from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.language_names import language_name
+from service.text.detection import UNDETERMINED
+
+_ROOT = "/language/translate/v2"
+_OWN_MODELS = ("", "nmt", "base")
+_REASONS = {
+    **{400: "invalid", 401: "required", 403: "forbidden", 404: "notFound"},
+    405: "methodNotAllowed",
+}
+_RELIABLE = 0.5
+_TRANSLATE = {
+    "q": "a text, or several",
+    "source": "the language of the texts; detected if it is left out",
+    "target": "the language to translate into",
+    "format": "html (default) or text",
+    "model": "nmt, or a model of the server",
+}
+_DETECT = {"q": "a text, or several"}
+_LIST = {"target": "if given, languages have their English names"}
+_FIELD_NAMES = {
+    "contents": "q",
+    "source_language_code": "source",
+    "target_language_code": "target",
+}
+
+
+class GoogleV2:
+    """The front."""
+
+    name = "google-v2"
+    title = "Google, version 2"
+    prefixes: Sequence[str] = (_ROOT,)
+    field_names: Mapping[str, str] = _FIELD_NAMES
+
+    def operations(self) -> dict[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        operations = {
+            "": Operation("Translate", self._translate, "Translate texts", _TRANSLATE),
+            "/detect": Operation("DetectLanguage", self._detect, "Detect languages", _DETECT),
+            "/languages": Operation("ListLanguages", self._languages, "List languages", _LIST),
+        }
+        return {
+            (verb, _ROOT + path): operation
+            for path, operation in operations.items()
+            for verb in ("GET", "POST")
+        }
+
+    def credential(self, fields: Fields) -> str:
+        """None: the parameter `key` counts as a header."""
+        return ""
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """`{"error": {"code": ..., "message": ..., "errors": [...]}}`."""
+        status, message = failure.http_status, failure.message
+        reason = _REASONS.get(status, "backendError")
+        detail = {"message": message, "domain": "global", "reason": reason}
+        error = {"code": status, "message": message, "errors": [detail]}
+        return status, {"error": {**error, "status": failure.code.name}}
+
+    async def _translate(self, fields: Fields, call: FrontCall) -> Any:
+        source, model = fields.text("source"), fields.text("model")
+        request = pb.TranslateRequest(
+            contents=fields.needed_texts("q"),
+            source_language_code=source or "auto",
+            target_language_code=fields.needed("target"),
+            model="" if model in _OWN_MODELS else model,
+        )
+        if fields.choice("format", ("html", "text"), "html") == "html":
+            request.mime_type = "text/html"
+        translations = []
+        for translation in (await call.translate(request)).translations:
+            item = {"translatedText": translation.translated_text}
+            if not source:
+                item["detectedSourceLanguage"] = translation.detected_language_code
+            if model:
+                item["model"] = model
+            translations.append(item)
+        return {"data": {"translations": translations}}
+
+    async def _detect(self, fields: Fields, call: FrontCall) -> Any:
+        detections = []
+        for detection in await call.detect(fields.needed_texts("q")):
+            best = detection.languages[0] if detection.languages else None
+            confidence = best.confidence if best else 0.0
+            item = {
+                "language": best.language_code if best else UNDETERMINED,
+                "confidence": confidence,
+                "isReliable": confidence >= _RELIABLE,
+            }
+            detections.append([item])
+        return {"data": {"detections": detections}}
+
+    async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        names = bool(fields.text("target"))
+        targets = call.targets()
+        codes = sorted({*targets, *(target for each in targets.values() for target in each)})
+        languages = [
+            {"language": code, "name": language_name(code)} if names else {"language": code}
+            for code in codes
+        ]
+        return {"data": {"languages": languages}}

@@ -1,0 +1,215 @@
+"""Answers the calls of Google's contract with those of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dragoman.v1 import translation_pb2 as pb
+from service.calls.call_context import current_call
+from service.errors import InvalidArgumentError, NotFoundError
+from service.fronts.front_call import FrontCall
+from service.fronts.google_v3.messages import (
+    DetectLanguageResponse,
+    SupportedLanguages,
+    TranslateTextResponse,
+)
+from service.fronts.language_names import language_name
+from service.text.detection import UNDETERMINED
+
+# Google's own models, for each of which the server takes its own choice.
+_GENERAL = "general/"
+# Of a call's log line, over both translations of a text.
+_SUMS = ("texts", "source_tokens", "target_tokens")
+# Resource names. An answer repeats them for each text, so their parts are bounded.
+_PART = "[^/\\s]{1,100}"
+_NAME = "[^/]{1,200}"
+_PARENT = f"projects/{_PART}(?:/locations/{_PART})?"
+_BAD_LANGUAGE = re.compile(r"((?:source|target)_language_code): (.*)", re.DOTALL)
+_PARENT_EXAMPLE = "projects/my-project/locations/global"
+
+
+async def translate_text(request: Any, call: FrontCall) -> Any:
+    """Translate texts: HTML, unless the request says otherwise. Raises DragomanError."""
+    _check_parent(request)
+    if request.HasField("transliteration_config"):
+        raise InvalidArgumentError("transliteration_config", "not supported")
+    asked = pb.TranslateRequest(
+        contents=request.contents,
+        source_language_code=request.source_language_code or "auto",
+        target_language_code=_target(request),
+        model=_model(request.model),
+        mime_type=request.mime_type or "text/html",
+    )
+    with _renaming("glossary.name", "glossary_config.glossary"):
+        return await _translated(request, asked, call)
+
+
+async def _translated(request: Any, asked: pb.TranslateRequest, call: FrontCall) -> Any:
+    answer = TranslateTextResponse()
+    config = None
+    if request.HasField("glossary_config"):
+        config = request.glossary_config
+        asked.glossary.name = _glossary(config)
+    response = await call.translate(asked)
+    if config is not None:
+        _add(answer.glossary_translations, request, response, config)
+        response = await _without_terms(asked, response, call)
+    _add(answer.translations, request, response)
+    return answer
+
+
+async def _without_terms(
+    asked: pb.TranslateRequest, response: pb.TranslateResponse, call: FrontCall
+) -> pb.TranslateResponse:
+    """The response without a glossary. Only texts that have terms of it are translated again."""
+    having = [index for index, each in enumerate(response.translations) if each.terms]
+    if not having:
+        return response
+    again = pb.TranslateRequest()
+    again.CopyFrom(asked)
+    again.ClearField("glossary")
+    del again.contents[:]
+    again.contents.extend(asked.contents[index] for index in having)
+    facts = current_call().facts
+    before = dict(facts)
+    plain = await call.translate(again)
+    facts.update({name: before[name] + facts[name] for name in _SUMS})  # type: ignore[operator]
+    merged = pb.TranslateResponse()
+    merged.CopyFrom(response)
+    for index, translation in zip(having, plain.translations, strict=True):
+        merged.translations[index].CopyFrom(translation)
+    return merged
+
+
+def _add(
+    translations: Any, request: Any, response: pb.TranslateResponse, config: Any = None
+) -> None:
+    for translation in response.translations:
+        translations.add(
+            translated_text=translation.translated_text,
+            model=f"{request.parent}/models/{response.model}" if request.model else "",
+            detected_language_code=translation.detected_language_code,
+            glossary_config=config,
+        )
+
+
+async def detect_language(request: Any, call: FrontCall) -> Any:
+    """Detect the language of a text. Raises DragomanError."""
+    _check_parent(request)
+    if not request.HasField("source"):
+        raise InvalidArgumentError("content", "is missing")
+    with _renaming("contents[0]", "content"):
+        [detection] = await call.detect([request.content])
+    answer = DetectLanguageResponse()
+    for language in detection.languages:
+        answer.languages.add(language_code=language.language_code, confidence=language.confidence)
+    if not detection.languages:
+        answer.languages.add(language_code=UNDETERMINED)
+    return answer
+
+
+async def get_supported_languages(request: Any, call: FrontCall) -> Any:
+    """List languages, with their English names if the request asks for names.
+
+    Raises:
+        DragomanError: a bad resource name, or there is no such model.
+    """
+    _check_parent(request)
+    targets = call.targets(_model(request.model))
+    into = {target for each in targets.values() for target in each}
+    answer = SupportedLanguages()
+    for code in sorted({*targets, *into}):
+        answer.languages.add(
+            language_code=code,
+            display_name=language_name(code) if request.display_language_code else "",
+            support_source=code in targets,
+            support_target=code in into,
+        )
+    return answer
+
+
+@dataclass(frozen=True)
+class GoogleCall:
+    """A call of Google's contract.
+
+    Attributes:
+        request: the name of its message.
+        method: the call of our contract that it is counted as.
+        answer: from the request to its answer.
+        summary: what it does.
+    """
+
+    request: str
+    method: str
+    answer: Callable[[Any, FrontCall], Awaitable[Any]]
+    summary: str
+
+
+CALLS = {
+    "TranslateText": GoogleCall(
+        "TranslateTextRequest", "Translate", translate_text, "Translate texts"
+    ),
+    "DetectLanguage": GoogleCall(
+        "DetectLanguageRequest", "DetectLanguage", detect_language, "Detect a language"
+    ),
+    "GetSupportedLanguages": GoogleCall(
+        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages, "List languages"
+    ),
+}
+
+
+def _target(request: Any) -> str:
+    if not request.target_language_code:
+        raise InvalidArgumentError("target_language_code", "is missing")
+    return str(request.target_language_code)
+
+
+def _glossary(config: Any) -> str:
+    """Our name of a glossary such as projects/P/locations/L/glossaries/NAME."""
+    for field in ("ignore_case", "contextual_translation_enabled"):
+        if getattr(config, field):
+            raise InvalidArgumentError(f"glossary_config.{field}", "not supported")
+    if not config.glossary:
+        raise InvalidArgumentError("glossary_config.glossary", "is missing")
+    return _last_part("glossary_config.glossary", str(config.glossary), "glossaries")
+
+
+def _model(name: str) -> str:
+    """Our name of a model such as projects/P/locations/L/models/NAME; "" for Google's own."""
+    model = _last_part("model", name, "models") if name else ""
+    return "" if model.startswith(_GENERAL) else model
+
+
+def _last_part(field: str, name: str, kind: str) -> str:
+    """The name of a thing, by itself or at the end of a resource name."""
+    found = re.fullmatch(rf"(?:{_PARENT}/{kind}/)?((?:{_GENERAL})?{_NAME})", name)
+    if found is None:
+        raise InvalidArgumentError(
+            field, f"must be a name, or such as {_PARENT_EXAMPLE}/{kind}/my-name"
+        )
+    return found[1]
+
+
+def _check_parent(request: Any) -> None:
+    if not re.fullmatch(_PARENT, request.parent):
+        is_missing = "is missing; it " if not request.parent else ""
+        raise InvalidArgumentError("parent", f"{is_missing}must be such as {_PARENT_EXAMPLE}")
+
+
+@contextlib.contextmanager
+def _renaming(field: str, name: str) -> Iterator[None]:
+    """Raise errors of the block with the name of a field in Google's contract, and its codes."""
+    try:
+        yield
+    except InvalidArgumentError as exc:
+        if exc.field != field:
+            raise
+        raise InvalidArgumentError(name, exc.description) from exc
+    except NotFoundError as exc:
+        if found := _BAD_LANGUAGE.fullmatch(str(exc)):  # no language code at all
+            raise InvalidArgumentError(found[1], found[2]) from exc
+        raise NotFoundError(str(exc).replace(f"{field}:", f"{name}:", 1)) from exc

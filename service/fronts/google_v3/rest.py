@@ -1,0 +1,70 @@
+"""Google's Cloud Translation API, version 3 ("Advanced"), over HTTP.
+
+https://cloud.google.com/translate/docs/reference/rest/v3
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from google.protobuf import json_format
+
+from service.fronts.front_call import FrontCall
+from service.fronts.google_v3.calls import CALLS, GoogleCall
+from service.fronts.google_v3.messages import message_class
+from service.fronts.http.fields import Fields
+from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.request_json import fill
+
+_PARENTS = ("/v3/projects/{project}", "/v3/projects/{project}/locations/{location}")
+_PATHS = {
+    ("POST", ":translateText"): "TranslateText",
+    ("POST", ":detectLanguage"): "DetectLanguage",
+    ("GET", "/supportedLanguages"): "GetSupportedLanguages",
+}
+
+
+class GoogleV3:
+    """The front."""
+
+    name = "google-v3"
+    title = "Google, version 3"
+    prefixes: Sequence[str] = ("/v3/projects",)
+    field_names: Mapping[str, str] = {}
+
+    def operations(self) -> dict[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        return dict(self._operations())
+
+    def credential(self, fields: Fields) -> str:
+        """None: the parameter `key` counts as a header."""
+        return ""
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """`{"error": {"code": ..., "message": ..., "status": ...}}`."""
+        error = {"code": failure.http_status, "message": failure.message}
+        return failure.http_status, {"error": {**error, "status": failure.code.name}}
+
+    def _operations(self) -> Iterator[tuple[tuple[str, str], Operation]]:
+        for (verb, path), name in _PATHS.items():
+            call = CALLS[name]
+            handler = functools.partial(_answer, call)
+            for parent in _PARENTS:
+                yield (
+                    (verb, parent + path),
+                    Operation(call.method, handler, call.summary, _parameters(call)),
+                )
+
+
+def _parameters(call: GoogleCall) -> dict[str, str]:
+    fields = message_class(call.request).DESCRIPTOR.fields
+    return {field.json_name: "" for field in fields if field.name != "parent"}
+
+
+async def _answer(google: GoogleCall, fields: Fields, call: FrontCall) -> Any:
+    request = message_class(google.request)()
+    fill(request, fields.of_message(request.DESCRIPTOR))
+    request.parent = "/".join(f"{name}s/{value}" for name, value in call.path.items())
+    return json_format.MessageToDict(await google.answer(request, call))

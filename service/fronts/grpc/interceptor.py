@@ -1,0 +1,180 @@
+"""The interceptor of gRPC's calls: each runs as a `RunningCall`, whose status it sends.
+
+Exceptions become gRPC status codes with details (https://google.aip.dev/193) here and, for HTTP, in
+`http/answers.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman.conversions import REQUEST_ID
+from service.calls.call_context import GrpcContext, host_of
+from service.calls.call_tracker import CallTracker, RunningCall
+from service.engine.quota import Quota
+from service.errors import RequestCancelledError, ResourceExhaustedError
+from service.fronts.grpc.undecodable import refusing_undecodable
+
+# For a client to read so much of a stream that the next message can be sent, as over HTTP.
+WRITE_SECONDS = 30.0
+# From a failed write until gRPC has noticed that the client is gone.
+_GONE_SECONDS = 1.0
+# Smaller answers are not counted while they leave.
+_LARGE_BYTES = 32 * 1024
+_DETAILS = "grpc-status-details-bin"  # the key of google.rpc.Status in gRPC's rich error model
+# gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Our client's doesn't: it
+# reads the same time from the details.
+_PUSHBACK = "grpc-retry-pushback-ms"
+
+Handler = Any  # grpc.RpcMethodHandler, whose types are for threads; ours are coroutines
+
+
+class Interceptor(grpc.aio.ServerInterceptor):
+    """Wraps every method of our own service. Others (health, reflection) refuse undecodable bytes.
+
+    Args:
+        tracker: of all calls.
+        write_seconds: limit of the time that a message of a stream waits for its client to read.
+    """
+
+    def __init__(self, tracker: CallTracker, write_seconds: float = WRITE_SECONDS) -> None:
+        self._tracker = tracker
+        self._write_seconds = write_seconds
+        self._prefix = f"/{tracker.parser.service}/"
+        self._handlers: dict[str, Handler] = {}  # by path; our own methods only
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler of a method, wrapped if it is ours."""
+        path: Any = handler_call_details.method
+        if path in self._handlers:
+            return self._handlers[path]
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        if not path.startswith(self._prefix):
+            return refusing_undecodable(handler) if handler.request_deserializer else handler
+        self._handlers[path] = self._wrapped(path.removeprefix(self._prefix), handler)
+        return self._handlers[path]
+
+    def _wrapped(self, method: str, handler: Handler) -> Handler:
+        # The handlers get bytes: an undecodable message is an error of the call like any other, and
+        # refused calls are not parsed.
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(method, handler.unary_stream),
+                response_serializer=handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(method, handler.unary_unary),
+            response_serializer=handler.response_serializer,
+        )
+
+    def _unary(self, method: str, behaviour: Handler) -> Handler:
+        async def answer(data: bytes, context: GrpcContext) -> Any:
+            running = GrpcCall(self._tracker, method, context)
+            with running:
+                await running.authenticate()
+                return running.leaving(await behaviour(running.parsed(data), context))
+            del data, context
+            await running.abort()
+
+        return answer
+
+    def _stream(self, method: str, behaviour: Handler) -> Handler:
+        async def answer(data: bytes, context: GrpcContext) -> None:
+            running = GrpcCall(self._tracker, method, context)
+            with running:
+                await running.authenticate()
+                async with contextlib.aclosing(
+                    behaviour(running.parsed(data), context)
+                ) as responses:
+                    await _send(context, responses, self._write_seconds)
+                return
+            del data, context
+            await running.abort()
+
+        return answer
+
+
+async def _send(context: GrpcContext, responses: AsyncIterator[Any], write_seconds: float) -> None:
+    """Send the messages of a stream.
+
+    Raises:
+        RequestCancelledError: the client has not read enough in time, or is gone.
+    """
+    is_begun = False
+    try:
+        async for response in responses:
+            if not is_begun:  # or else no status could follow a first message that is given up
+                await context.send_initial_metadata(())
+                is_begun = True
+            async with asyncio.timeout(write_seconds) as timeout:
+                await context.write(response)
+    except TimeoutError as exc:
+        if is_begun and timeout.expired():
+            raise RequestCancelledError("the client reads its answer too slowly") from exc
+        raise
+    except grpc.aio.InternalError as exc:
+        # gRPC cancels this task in a moment. Until then, a status would be an error too.
+        await asyncio.sleep(_GONE_SECONDS)
+        raise RequestCancelledError("the client disconnected") from exc
+
+
+class GrpcCall(RunningCall):
+    """A call over gRPC."""
+
+    def __init__(self, tracker: CallTracker, method: str, context: GrpcContext) -> None:
+        super().__init__(tracker, method, context)
+        # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
+        self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, self.request_id)]
+        context.set_trailing_metadata(self._trailing)
+
+    def leaving(self, answer: Message) -> Message:
+        """Count an answer, if it is large, until it has been sent: a client may never read it.
+
+        Raises:
+            ResourceExhaustedError: this client has not read enough of its other answers.
+        """
+        size, quota = answer.ByteSize(), self._tracker.answers
+        if size > _LARGE_BYTES:
+            host = host_of(self._call.peer)
+            size = min(size, quota.capacity // 2)  # so that each answer can be sent
+            if not quota.take(size, host):
+                raise ResourceExhaustedError(
+                    f"answers of {quota.num_taken:,} bytes are on their way, of at most "
+                    f"{quota.capacity:,}; this client has not read enough of its own",
+                    reason="answers",
+                )
+            context: Any = self._context
+            context.add_done_callback(functools.partial(_release, quota, size, host))
+        return answer
+
+    async def abort(self) -> None:
+        """End the call with the status of the exception, once a refusal is not held back."""
+        await self.hold_refusal()
+        context: Any = self._context
+        self._context = None
+        assert self.status is not None
+        self._trailing.append((_DETAILS, self.status.SerializeToString()))
+        if self.retry_after_seconds is not None:
+            self._trailing.append((_PUSHBACK, str(round(self.retry_after_seconds * 1000))))
+        try:
+            await context.abort(self.code, self.status.message, tuple(self._trailing))
+        except grpc.aio.AbortError as exc:
+            del context
+            raise exc.with_traceback(None) from None
+
+
+def _release(quota: Quota, size: int, host: str, context: object) -> None:
+    quota.release(size, host)

@@ -1,0 +1,125 @@
+"""What is on its way over all connections together: bodies, answers, and the limits of both.
+
+Neither is in the quotas of calls: those are for requests that have arrived, so that clients that
+send or read slowly keep no call out, of gRPC's least of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from service.common.fairness import in_thread
+from service.engine.quota import Quota
+from service.errors import RequestCancelledError, ResourceExhaustedError
+from service.fronts.http.message_json import to_json
+
+# The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
+_MAX_LARGEST_BODIES = 4
+_MIN_LEAVING_BYTES = 128 * 2**20
+LARGE_BYTES = 32 * 1024
+"""Larger messages are written in a thread: in Python, a megabyte takes most of a second."""
+# Bytes of JSON, at about the most, for each byte of a message: numbers take most.
+_JSON_FACTOR = 3
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Limits of the HTTP front that are no settings.
+
+    Attributes:
+        head_bytes: of a request's first line and headers.
+        head_seconds: from a connection's start, or a request's first byte, to the end of its
+            headers.
+        body_seconds: from the headers to the end of the body.
+        write_seconds: for a client to read what fills the connection's buffer.
+        write_bytes_per_second: the least rate at which it reads an answer, after `write_seconds`.
+        idle_seconds: between two requests on a connection.
+    """
+
+    head_bytes: int = 32 * 1024
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
+    write_seconds: float = 30.0
+    write_bytes_per_second: int = 128 * 1024
+    idle_seconds: float = 75.0
+
+
+class Transfers:
+    """The bodies that arrive and the answers that leave.
+
+    Args:
+        limits: of their time.
+        max_body_bytes: limit of a body.
+
+    Attributes:
+        limits, max_body_bytes: as given.
+        arriving: quota of the bytes of unfinished bodies, by address: whoever sends them chooses
+            the names of clients.
+        leaving: quota of the bytes of large answers, likewise.
+    """
+
+    def __init__(self, limits: HttpLimits, max_body_bytes: int) -> None:
+        self.limits = limits
+        self.max_body_bytes = max_body_bytes
+        self.arriving = Quota(_MAX_LARGEST_BODIES * max_body_bytes)
+        self.leaving = Quota(max(_MIN_LEAVING_BYTES, self.arriving.capacity))
+
+    def encoded(self, message: Message, host: str) -> AbstractAsyncContextManager[bytes]:
+        """A message as JSON in UTF-8, in the quota until the block ends; raises as `written`."""
+        return self.written(functools.partial(_encoded, message), message.ByteSize(), host)
+
+    @contextlib.asynccontextmanager
+    async def written(
+        self, write: Callable[[], bytes], size: int, host: str
+    ) -> AsyncIterator[bytes]:
+        """What `write` makes of about `size` bytes, in the quota until the block ends.
+
+        Raises:
+            ResourceExhaustedError: too many bytes are on their way to clients.
+        """
+        if size <= LARGE_BYTES:
+            yield write()
+            return
+        with self._leaving(_JSON_FACTOR * size, host):
+            body = await in_thread(write, host)
+            del write  # holds the message
+            yield body
+
+    @contextlib.asynccontextmanager
+    async def least_rate(self, num_bytes: int) -> AsyncIterator[None]:
+        """Bound the time of a block that sends `num_bytes`. Raises RequestCancelledError."""
+        limits = self.limits
+        seconds = limits.write_seconds + num_bytes / limits.write_bytes_per_second
+        try:
+            async with asyncio.timeout(seconds) as timeout:
+                yield
+        except TimeoutError as exc:
+            if timeout.expired():
+                raise RequestCancelledError("the client reads its answer too slowly") from exc
+            raise
+
+    @contextlib.contextmanager
+    def _leaving(self, num_bytes: int, host: str) -> Iterator[None]:
+        quota = self.leaving
+        count = min(num_bytes, quota.capacity // 2)  # so that each answer can be sent
+        if not quota.take(count, host):
+            raise ResourceExhaustedError(
+                f"answers of {quota.num_taken:,} bytes are on their way, of at most "
+                f"{quota.capacity:,}; this client has not read enough of its own",
+                reason="answers",
+            )
+        try:
+            yield
+        finally:
+            quota.release(count, host)
+
+
+def _encoded(message: Message) -> bytes:
+    return to_json(message).encode()

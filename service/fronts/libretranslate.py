@@ -1,0 +1,242 @@
+"""LibreTranslate's API, at its paths (https://docs.libretranslate.com/).
+
+A text is a string or a list of strings, and the answer is likewise. Errors are `{"error": ...}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from service.calls.call_context import current_call
+from service.documents.formats import READERS
+from service.errors import InvalidArgumentError
+from service.fronts.front_call import FrontCall
+from service.fronts.http.fields import Fields
+from service.fronts.http.front_endpoint import Failure, FrontAnswer, Operation
+from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
+from service.fronts.language_names import language_name
+from service.text.detection import UNDETERMINED
+
+_AUTO = "auto"
+_MAX_ALTERNATIVES = 31
+# Its own servers answer with these.
+_STATUSES = {
+    grpc.StatusCode.NOT_FOUND: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 403,
+    grpc.StatusCode.CANCELLED: 500,
+}
+_KEY = {"api_key": "a key of the server, if it has keys"}
+_TRANSLATE = {
+    "q": "a text, or a list of texts",
+    "source": "the language of the texts, or auto",
+    "target": "the language to translate into",
+    "format": "text (default) or html",
+    "alternatives": "how many other translations to return",
+    **_KEY,
+}
+_FILE = {
+    "file": f"a document: {', '.join(READERS)}",
+    "source": "the language of the document, or auto",
+    "target": "the language to translate into",
+    **_KEY,
+}
+_DETECT = {"q": "a text", **_KEY}
+# The limit of files that wait to be fetched, in files of the largest size; at least:
+_KEPT_FILES = 4
+_MIN_KEPT_BYTES = 64 * 2**20
+_MAX_NAME = 100
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_FIELD_NAMES = {
+    "contents": "q",
+    "content": "file",
+    "file_name": "file",
+    "source_language_code": "source",
+    "target_language_code": "target",
+}
+
+
+class LibreTranslate:
+    """The front.
+
+    Args:
+        needs_keys: whether the server takes keys only.
+        max_file_bytes: limit of a document.
+    """
+
+    name = "libretranslate"
+    title = "LibreTranslate"
+    prefixes: Sequence[str] = (
+        *("/translate", "/translate_file", "/download_file", "/suggest"),
+        *("/detect", "/languages", "/frontend", "/health", "/spec"),
+    )
+    field_names: Mapping[str, str] = _FIELD_NAMES
+
+    def __init__(self, needs_keys: bool, max_file_bytes: int) -> None:
+        self._needs_keys = needs_keys
+        self._max_file_bytes = max_file_bytes
+        self._files = TranslatedFiles(max(_MIN_KEPT_BYTES, _KEPT_FILES * max_file_bytes))
+
+    def operations(self) -> dict[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        return {
+            ("POST", "/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
+            ("POST", "/translate_file"): Operation(
+                "TranslateDocument", self._translate_file, "Translate a file", _FILE, file="file"
+            ),
+            ("GET", "/download_file/{file}"): Operation(
+                "TranslateDocument", self._download_file, "Fetch a translated file", _KEY
+            ),
+            ("POST", "/detect"): Operation(
+                "DetectLanguage", self._detect, "Detect the language of a text", _DETECT
+            ),
+            ("GET", "/languages"): Operation(
+                "ListLanguages", self._languages, "List languages", needs_key=False
+            ),
+            ("GET", "/frontend/settings"): Operation(
+                "ListLanguages", self._settings, "Describe the server", needs_key=False
+            ),
+        }
+
+    def credential(self, fields: Fields) -> str:
+        """The field `api_key`."""
+        return fields.text("api_key")
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """`{"error": ...}`."""
+        status = _STATUSES.get(failure.code, failure.http_status)
+        return failure.http_status if failure.is_of_path else status, {"error": failure.message}
+
+    async def _translate(self, fields: Fields, call: FrontCall) -> Any:
+        source, target = fields.needed("source"), fields.needed("target")
+        num_alternatives = fields.number("alternatives", 0, 0, _MAX_ALTERNATIVES)
+        request = pb.TranslateRequest(
+            contents=fields.needed_texts("q"),
+            source_language_code=source,
+            target_language_code=target,
+        )
+        is_html = fields.choice("format", ("text", "html"), "text") == "html"
+        if is_html:
+            request.mime_type = "text/html"
+        if num_alternatives:
+            request.options.num_hypotheses = num_alternatives + 1
+            request.options.search.beam_size = num_alternatives + 1
+        translations = (await call.translate_or_copy(request)).translations
+        answer: dict[str, list[Any]] = {
+            "translatedText": [each.translated_text for each in translations]
+        }
+        if source.lower() == _AUTO:
+            answer["detectedLanguage"] = [
+                _detected(each.detected_language_code, each.detection_confidence)
+                for each in translations
+            ]
+        if num_alternatives:
+            escape = functools.partial(html.escape, quote=False) if is_html else str
+            answer["alternatives"] = [
+                alternatives(each, num_alternatives, escape) for each in translations
+            ]
+        if fields.is_list("q"):
+            return answer
+        return {name: values[0] for name, values in answer.items()}
+
+    async def _translate_file(self, fields: Fields, call: FrontCall) -> Any:
+        file, target = fields.file("file"), fields.needed("target")
+        size, limit = len(file.content), self._max_file_bytes
+        if size > limit:
+            raise InvalidArgumentError("file", f"{size:,} bytes, the limit is {limit:,}")
+        request = pb.TranslateDocumentRequest(
+            file_name=file.name,
+            content=file.content,
+            source_language_code=fields.needed("source"),
+            target_language_code=target,
+        )
+        del file, fields  # of which the request has a copy
+        response = await call.translate_document(request)
+        path = PurePath(request.file_name.replace("\\", "/"))
+        name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
+        file_id = self._files.add(
+            TranslatedFile(name, response.content), current_call().grant.owner
+        )
+        return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
+
+    async def _download_file(self, fields: Fields, call: FrontCall) -> Any:
+        file = self._files.get(call.path["file"].partition(".")[0], current_call().grant.owner)
+        plain = _UNSAFE.sub("_", file.name)  # for clients that don't know the other (RFC 6266)
+        names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, '')}"
+        headers = [("content-disposition", f"attachment; {names}")]
+        return FrontAnswer(file.content, kind="application/octet-stream", headers=headers)
+
+    async def _detect(self, fields: Fields, call: FrontCall) -> Any:
+        # A list is one text, as on its own servers.
+        [detection] = await call.detect([" ".join(fields.needed_texts("q"))])
+        found = [_detected(each.language_code, each.confidence) for each in detection.languages]
+        return found or [_detected(UNDETERMINED, 0.0)]
+
+    async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        targets = call.targets()
+        # Those that are only targets too: clients take what is not listed for not supported.
+        codes = dict.fromkeys((*targets, *(target for each in targets.values() for target in each)))
+        return [
+            {"code": code, "name": language_name(code), "targets": list(targets.get(code, ()))}
+            for code in codes
+        ]
+
+    async def _settings(self, fields: Fields, call: FrontCall) -> Any:
+        targets = call.targets()
+        first = next((target for each in targets.values() for target in each), "")
+        return {
+            "apiKeys": self._needs_keys,
+            "keyRequired": self._needs_keys,
+            "charLimit": call.max_characters,
+            "frontendTimeout": 500,
+            "suggestions": False,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(READERS),
+            "language": {
+                "source": {"code": _AUTO, "name": "Auto Detect"},
+                "target": {"code": first, "name": language_name(first)},
+            },
+        }
+
+
+def _detected(code: str, confidence: float) -> dict[str, Any]:
+    # A whole number: clients are known that break at another one.
+    return {"language": code, "confidence": round(100 * confidence)}
+
+
+def alternatives(
+    translation: pb.Translation, count: int, escape: Callable[[str], str] = str
+) -> list[str]:
+    """Other translations of a text: the second-best of every sentence, the third-best, and so on.
+
+    Args:
+        translation: with its sentences.
+        count: at most; fewer if there are no more, or none if tags stand within sentences.
+        escape: from a sentence to how it stands in the text.
+    """
+    made: list[str] = []
+    for rank in range(1, count + 1):
+        text: list[str] = []
+        position, is_other = 0, False
+        for sentence in translation.sentences:
+            best = escape(sentence.hypotheses[0].text)
+            start = translation.translated_text.find(best, position)
+            if start < 0:
+                return made
+            chosen = escape(sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)].text)
+            text += [translation.translated_text[position:start], chosen]
+            position, is_other = start + len(best), is_other or chosen != best
+        if not is_other:
+            break
+        made.append("".join([*text, translation.translated_text[position:]]))
+    return made

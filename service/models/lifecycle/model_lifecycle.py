@@ -1,0 +1,345 @@
+"""The life cycle of one model: open, serve, replace, sleep, wake, stop.
+
+A call *leases* the version that serves for as long as it lasts. So a version that is replaced
+finishes the calls that hold it, and a model without leases can be put to sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from service.engine.interface import EngineProgress
+from service.errors import (
+    DragomanError,
+    FailedPreconditionError,
+    StartupError,
+    UnavailableError,
+)
+from service.models.lifecycle.interface import LifecycleObserver, ModelState, ModelVersion
+from service.models.lifecycle.opening import open_version
+
+V = TypeVar("V", bound=ModelVersion)
+
+# A model's process has a shorter limit of its own. This one is for what comes before it, such as
+# reading files from a disk that does not answer.
+_OPEN_SECONDS = 2100.0
+# The warm-up is a few short sentences: a model that takes longer hangs.
+_WARM_UP_SECONDS = 60.0
+# Before a sleeping model's bundle is opened again: `mv model old && mv new model` leaves the
+# directory missing for a moment, or changes it while it is read.
+_REOPEN_PAUSES_SECONDS = (0.1, 0.4)
+
+_log = logging.getLogger("dragoman.lifecycle")
+
+
+class _Leased(Generic[V]):
+    """A version with an engine that runs. Calls hold it as a context manager, many at a time."""
+
+    def __init__(self, version: V) -> None:
+        self.version = version
+        self.num_calls = 0
+        self.is_free = asyncio.Event()
+        self.is_free.set()
+
+    def __enter__(self) -> V:
+        self.num_calls += 1
+        self.is_free.clear()
+        return self.version
+
+    def __exit__(self, *error: object) -> None:
+        self.num_calls -= 1
+        if not self.num_calls:
+            self.is_free.set()
+
+
+class ModelLifecycle(Generic[V]):
+    """Owns the versions of one model, one of which serves. Belongs to the event loop.
+
+    Args:
+        first: the version to serve first; its engine has not started.
+        observer: receives what happens.
+        open_seconds: limit for opening a version; one that is opened later is closed at once.
+
+    Attributes:
+        current: the version that serves; while the model is asleep, the one that served last.
+        num_leases: leases so far.
+    """
+
+    def __init__(
+        self,
+        first: V,
+        observer: LifecycleObserver | None = None,
+        open_seconds: float = _OPEN_SECONDS,
+    ) -> None:
+        self.current: V = first
+        self.num_leases = 0
+        self._observer = observer or LifecycleObserver()
+        self._open_seconds = open_seconds
+        self._serving: _Leased[V] | None = None
+        self._replaced: V | None = None
+        self._draining: asyncio.Task[None] | None = None  # of `_replaced`
+        self._waking: asyncio.Task[str] | None = None
+        self._watches: set[asyncio.Task[None]] = set()
+        # Held by whatever opens or closes a version: replace, sleep, wake.
+        self._changing = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._was_stopped = False
+
+    @property
+    def state(self) -> ModelState:
+        """Its state. May be read from any thread."""
+        if self._serving is not None:
+            return ModelState.SERVING
+        return ModelState.ASLEEP if self._waking is None else ModelState.LOADING
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it serves and no call holds it."""
+        return self._serving is not None and not self._serving.num_calls
+
+    # --- start and stop --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Serve with the first version."""
+        await self.current.engine.start()
+        self._take_over(self.current)
+        self._observer.on_start(self.current.name, lambda: self.state)
+
+    async def stop(self) -> None:
+        """Stop every version at once; unfinished requests fail with UnavailableError.
+
+        Bounded: an engine that hangs is abandoned, and counts as failed.
+        """
+        self._was_stopped = True
+        for task in (self._waking, self._draining, *self._watches):
+            if task is not None:
+                task.cancel()
+        versions = [self.current, *([] if self._replaced is None else [self._replaced])]
+        await asyncio.gather(*(version.engine.stop() for version in versions))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the version that serves ended by itself, or did not end when it was stopped."""
+        return self._serving is not None and self._serving.version.engine.has_failed
+
+    async def wait_until_ended(self) -> None:
+        """Wait until the engine of the version that serves has ended."""
+        await self._ended.wait()
+
+    # --- what the watchdog asks ------------------------------------------------------------------
+
+    def pulse(self) -> EngineProgress | None:
+        """The progress of the version that serves; None while it has no work."""
+        return None if self._serving is None else self._serving.version.engine.pulse()
+
+    def abandon(self) -> None:
+        """Fail, and leave a version that hangs behind."""
+        if self._serving is not None:
+            self._serving.version.engine.abandon()
+
+    # --- serve -----------------------------------------------------------------------------------
+
+    async def lease(self) -> AbstractContextManager[V]:
+        """Hold the version that serves, for one call. Wakes a sleeping model first.
+
+        Returns:
+            Holds the version from entry, which must come at once, to exit. It is no asynchronous
+            context manager: that costs each call a generator, which the event loop keeps a list of.
+
+        Raises:
+            UnavailableError: the model was asleep and can't be opened; the next call tries again.
+        """
+        while (leased := self._serving) is None:
+            await self._wake()
+        self.num_leases += 1
+        return leased
+
+    def _take_over(self, version: V) -> None:
+        """Serve calls from now on with a version whose engine has started."""
+        leased = self._serving = _Leased(version)
+        self.current = version
+        version.observer.on_current()
+        watch = asyncio.create_task(self._watch(leased), name=f"watch {version.name}")
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+
+    async def _watch(self, leased: _Leased[V]) -> None:
+        """Notice the end of an engine that serves; one that was replaced may end."""
+        await leased.version.engine.wait_until_ended()
+        if leased is self._serving:
+            self._ended.set()
+
+    # --- replace ---------------------------------------------------------------------------------
+
+    async def replace(
+        self, bundle: Path | None, drain_seconds: float, *, allow_fewer_languages: bool = False
+    ) -> V:
+        """Open another version beside the one that serves, prove it, and let it take over.
+
+        Calls in progress finish with the old version, within `drain_seconds`. If anything fails,
+        the old version continues to serve.
+
+        Args:
+            bundle: the directory of the new version; None for that of the present one.
+            drain_seconds: after this time, calls of the old version end with UNAVAILABLE.
+            allow_fewer_languages: whether directions may be lost.
+
+        Raises:
+            FailedPreconditionError: the new version can't serve; says why.
+        """
+        name = self.current.name
+        try:
+            async with self._changing:
+                await self.wait_until_drained()  # so that there are two versions at most
+                new = await self._open_and_prove(bundle, allow_fewer_languages)
+                old = self._serving
+                if old is not None:
+                    old.version.observer.on_retired()
+                self._take_over(new)
+                if old is not None:
+                    self._replaced = old.version
+                    drain = self._drain(old, drain_seconds)
+                    self._draining = asyncio.create_task(drain, name=f"drain {name}")
+        except DragomanError as exc:
+            self._observer.on_reload(name, succeeded=False)
+            raise FailedPreconditionError(f"model {name} was not replaced: {exc}") from exc
+        except Exception:
+            self._observer.on_reload(name, succeeded=False)
+            raise
+        self._observer.on_reload(name, succeeded=True)
+        return new
+
+    async def _open_and_prove(
+        self,
+        bundle: Path | None,
+        allow_fewer_languages: bool,
+        pauses_seconds: Iterable[float] = (),
+    ) -> V:
+        """Another version, started and warm; opened again after each pause if it can't be."""
+        present = self.current
+        path = bundle or present.bundle
+        if present.reopen is None or path is None:
+            raise StartupError(
+                "it runs on a CPU in the server's own process (on a single core, or with "
+                "--in-process): restart the server to change it"
+            )
+        # A call waits for a model that wakes; a reload has the time to leave others the processor.
+        reopen = functools.partial(present.reopen, path, self._waking is None)
+        try:
+            async with asyncio.timeout(self._open_seconds):
+                for pause in pauses_seconds:
+                    with contextlib.suppress(StartupError):
+                        new = await open_version(reopen)
+                        break
+                    await asyncio.sleep(pause)
+                else:
+                    new = await open_version(reopen)
+        except TimeoutError as exc:
+            raise StartupError(f"it was not open after {self._open_seconds:.0f} s") from exc
+        try:
+            if not allow_fewer_languages and (lost := new.lacks(present)):
+                raise StartupError(
+                    f"{path} does not translate {', '.join(lost)}, which version "
+                    f"{present.version} does (`dragoman reload --allow-fewer-languages` allows it)"
+                )
+            await new.engine.start()
+            await _warm_up(new)
+        except BaseException:
+            await asyncio.shield(new.engine.stop())
+            raise
+        return new
+
+    async def _drain(self, old: _Leased[V], seconds: float) -> None:
+        """Stop a version once its calls have ended, or the time is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await old.is_free.wait()
+        except TimeoutError:
+            _log.warning(
+                "calls of a replaced version were still in progress and are cut off",
+                extra={"model": old.version.name, "calls": old.num_calls},
+            )
+        await old.version.engine.stop()
+        self._replaced = None
+
+    async def wait_until_drained(self) -> None:
+        """Wait until the version that was replaced last has ended."""
+        if self._draining is not None:
+            await asyncio.wait({self._draining})
+
+    # --- sleep and wake --------------------------------------------------------------------------
+
+    async def sleep(self) -> bool:
+        """End the process of a model that no call holds; the next call wakes it.
+
+        Returns:
+            Whether it sleeps now: it does not if calls hold it or it is being replaced.
+        """
+        can_wake = self.current.reopen is not None and self.current.bundle is not None
+        if not can_wake or not self.is_idle or self._changing.locked():
+            return False
+        async with self._changing:  # at once: it is not locked
+            version = self.current
+            self._serving = None
+            version.observer.on_retired()
+            await version.engine.stop()
+        _log.info("asleep", extra={"model": version.name})
+        return True
+
+    async def _wake(self) -> None:
+        """Wait until the model serves; calls that come meanwhile wait for the same."""
+        if self._was_stopped:
+            raise UnavailableError("the server is shutting down")
+        if self._waking is None:
+            name = f"wake {self.current.name}"
+            self._waking = asyncio.create_task(self._open_again(), name=name)
+            self._waking.add_done_callback(self._woken)
+        waking = self._waking
+        try:
+            error = await asyncio.shield(waking)  # a cancelled call leaves the others waiting
+        except asyncio.CancelledError:
+            if waking.cancelled():
+                raise UnavailableError("the server is shutting down") from None
+            raise
+        if error:
+            raise UnavailableError(error)
+
+    def _woken(self, waking: asyncio.Task[str]) -> None:
+        self._waking = None
+        if not waking.cancelled() and (defect := waking.exception()):
+            _log.error("a model could not be woken", exc_info=defect)
+
+    async def _open_again(self) -> str:
+        """Open the model's bundle; why that failed, or ""."""
+        name = self.current.name
+        async with self._changing:
+            if self._serving is not None:  # it has been replaced meanwhile
+                return ""
+            try:
+                version = await self._open_and_prove(None, False, _REOPEN_PAUSES_SECONDS)
+                self._take_over(version)
+            except DragomanError as exc:
+                _log.error("a model could not be woken", extra={"model": name, "error": str(exc)})
+                self._observer.on_wake(name, succeeded=False)
+                return f"model {name} was asleep and could not be opened again: {exc}"
+        self._observer.on_wake(name, succeeded=True)
+        _log.info("awake", extra={"model": name, "version": self.current.version})
+        return ""
+
+
+async def _warm_up(version: ModelVersion) -> None:
+    """Raise StartupError if the version can't translate."""
+    try:
+        async with asyncio.timeout(_WARM_UP_SECONDS):
+            await version.warm_up()
+    except TimeoutError as exc:
+        raise StartupError(f"its warm-up took over {_WARM_UP_SECONDS:.0f} s") from exc
+    except DragomanError as exc:
+        raise StartupError(f"its warm-up failed: {exc}") from exc

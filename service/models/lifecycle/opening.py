@@ -1,0 +1,55 @@
+"""Opening models in threads that a server which ends does not wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from service.models.lifecycle.interface import ModelVersion
+
+T = TypeVar("T")
+V = TypeVar("V", bound=ModelVersion)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Call `work` in a daemon thread; if this is cancelled, the thread is left behind."""
+    return await asyncio.wrap_future(_started(work))
+
+
+async def open_version(reopen: Callable[[], V]) -> V:
+    """Open a version of a model in a daemon thread; if this is cancelled, it is closed again."""
+    opened = _started(reopen)
+    try:
+        return await asyncio.shield(asyncio.wrap_future(opened))
+    except asyncio.CancelledError:
+        loop = asyncio.get_running_loop()
+        opened.add_done_callback(lambda done: _close(done, loop))
+        raise
+
+
+def _started(work: Callable[[], T]) -> concurrent.futures.Future[T]:
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as exc:
+            done.set_exception(exc)
+
+    # Not a pool's thread: the end of the event loop would wait for it.
+    threading.Thread(target=run, name="load", daemon=True).start()
+    return done
+
+
+def _close(opened: concurrent.futures.Future[V], loop: asyncio.AbstractEventLoop) -> None:
+    if opened.exception() is not None:
+        return
+    stop = opened.result().engine.stop
+    # If the loop is closed, the process ends, and the model's process with it.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(lambda: asyncio.ensure_future(stop()))

@@ -1,0 +1,232 @@
+"""Loads bundles into models that are ready to translate."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import dragoman
+from model.bundle.bundle import Bundle, BundleError, installed_runtime_version
+from model.bundle.processor import num_usable_cores
+from model.bundle.tokenizer import TokenizerError
+from service.domain.attention import AttentionShape
+from service.domain.plan import LanedRunner
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
+from service.errors import StartupError
+from service.models.lifecycle.metrics import LifecycleMetrics
+from service.models.registry import Registry, ServedModel
+from service.models.routing_rules import RoutingRules, check_names
+from service.observability.metrics import ServerMetrics
+from service.settings import Settings, shipped_models
+from service.translation.default_search import check_rows, default_search
+from service.translation.options import TranslatorLimits
+from service.translation.translator import Translator
+from service.worker.memory import MemoryBudget, check_memory
+from service.worker.opening import open_model
+from service.worker.process import ModelProcess
+
+# For a model that replaces another or wakes: far more than large weights need on a slow disk, and
+# at a low priority on a busy machine.
+_OPEN_SECONDS = 1800.0
+
+# Of the threads that open a version beside one that serves. They get a tenth of the time of a
+# thread that serves: a busy machine delays a reload, but does not stop it.
+_BACKGROUND_NICENESS = 10
+
+_log = logging.getLogger(__name__)
+
+
+def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
+    """Load the bundles of the settings, or else those of this installation.
+
+    Args:
+        settings: bundles, device, rows, threads and limits.
+        metrics: for the models and their engines.
+
+    Raises:
+        StartupError: a bundle can't be used; the message says what to do.
+    """
+    metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
+    if settings.idle_seconds and not _has_own_process(settings):
+        raise StartupError(
+            "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
+            "on a GPU, on a single core and with in_process models run in the server's process"
+        )
+    paths = _distinct(settings.model or shipped_models())
+    rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
+    bundles = [_manifest(path) for path in paths]
+    check_names(bundles, paths)  # and the rules, before any model takes its time to load
+    rules.resolved(bundles)
+    if settings.device == "cpu":  # a GPU's rows follow from its free memory
+        check_memory(bundles, settings, own_process=_has_own_process(settings))
+    budget = MemoryBudget(settings)
+    models = [load_model(path, settings, metrics, budget) for path in paths]
+    return Registry(models, rules, LifecycleMetrics(metrics))
+
+
+def load_model(
+    given: Path,
+    settings: Settings,
+    metrics: ServerMetrics,
+    budget: MemoryBudget | None = None,
+    replaces: str = "",
+    *,
+    in_background: bool = False,
+) -> ServedModel:
+    """Load the bundle in a directory. Errors as for `load_models`.
+
+    Args:
+        given: the directory, which may be a symbolic link; it is resolved once, so that all parts
+            are of one bundle.
+        settings: as for `load_models`.
+        metrics: likewise.
+        budget: of the memory of all models, if others share it.
+        replaces: the name of the model of which this is to be another version. Its metrics show
+            nothing until it is current.
+        in_background: whether to open it at a low priority, beside models that serve.
+    """
+    path = given.resolve()
+    try:
+        # The other files are verified where they are read: where the model runs.
+        bundle = Bundle.load(path, verify=False)
+        tokenizer = bundle.tokenizer()
+        search = default_search(bundle)
+        calibration = bundle.calibration()
+    except (BundleError, TokenizerError) as exc:
+        raise StartupError(str(exc)) from exc
+    if replaces and bundle.name != replaces:
+        raise StartupError(f"{given} is a bundle of model {bundle.name}, not of {replaces}")
+    observer = ModelMetrics(metrics, bundle.name, is_current=not replaces)
+    config = EngineConfig(
+        bos_id=bundle.config.bos_id,
+        eos_id=bundle.config.eos_id,
+        max_waiting=settings.max_waiting,
+        max_queue_seconds=settings.max_queue_seconds or None,
+    )
+    if _has_own_process(settings):
+        budget = budget or MemoryBudget(settings)
+        with budget.opening(bundle) as started:
+            niceness = _BACKGROUND_NICENESS if in_background else 0
+            process = _opened(bundle, settings, niceness, is_reload=bool(replaces))
+            started(lambda: process.exit_status is None)
+        engine, facts = _engine_in_own_process(process, config, observer)
+    else:
+        engine, facts = _engine_in_this_process(bundle, settings, config, observer)
+    try:
+        check_rows(bundle.name, search, engine.widest)
+    except StartupError:
+        engine.abandon()
+        raise
+    rows = engine.limits.max_rows
+    _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
+    observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
+    directions = bundle.directions
+    observer.describe(
+        version=bundle.version,
+        precision=bundle.precision,
+        device=settings.device,
+        # Labels have to be few, so many languages are one.
+        source=_one_or_many(directions.sources),
+        target=_one_or_many(directions.targets),
+    )
+
+    def reopen(other: Path, in_background: bool) -> ServedModel:
+        return load_model(
+            other, settings, metrics, budget, bundle.name, in_background=in_background
+        )
+
+    return ServedModel(
+        name=bundle.name,
+        version=bundle.version,
+        directions=directions,
+        precision=bundle.precision,
+        device=settings.device,
+        engine=engine,
+        translator=Translator(
+            engine,
+            tokenizer,
+            source_language=bundle.source_language,
+            directions=None if directions.is_one else directions,
+            limits=TranslatorLimits(
+                settings.max_texts, settings.max_characters, settings.max_request_characters
+            ),
+            default_search=search,
+            can_align=bundle.can_align,
+            attention=AttentionShape.of(bundle),
+            calibration=calibration,
+        ),
+        origin=bundle.origin,
+        observer=observer,
+        bundle=given.absolute(),
+        manifest_sha256=bundle.manifest_sha256,
+        reopen=reopen if _has_own_process(settings) or settings.device != "cpu" else None,
+    )
+
+
+def _one_or_many(languages: Sequence[str]) -> str:
+    return languages[0] if len(languages) == 1 else "multiple"
+
+
+def _manifest(path: Path) -> Bundle:
+    """The bundle, without a look into its files."""
+    try:
+        return Bundle.load(path, verify=False)
+    except BundleError as exc:
+        raise StartupError(str(exc)) from exc
+
+
+def _has_own_process(settings: Settings) -> bool:
+    """Whether each model gets its own process.
+
+    On one core it would gain nothing. The metrics of a GPU are read where its runner is.
+    """
+    return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
+
+
+def _opened(bundle: Bundle, settings: Settings, niceness: int, *, is_reload: bool) -> ModelProcess:
+    return ModelProcess(
+        bundle.name,
+        functools.partial(open_model, bundle.path, settings, bundle.manifest_sha256, niceness),
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        niceness=niceness,
+        # At the start, the supervisor of the server decides.
+        open_seconds=_OPEN_SECONDS if is_reload else None,
+    )
+
+
+def _engine_in_own_process(
+    process: ModelProcess, config: EngineConfig, observer: ModelMetrics
+) -> tuple[Engine, dict[str, int]]:
+    observer.set_process(process.pid)
+    config = dataclasses.replace(config, step_seconds=process.step_seconds)
+    facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes, "pid": process.pid}
+    return Engine(process, config, observer), facts
+
+
+def _engine_in_this_process(
+    bundle: Bundle, settings: Settings, config: EngineConfig, observer: ModelMetrics
+) -> tuple[Engine, dict[str, int]]:
+    model = open_model(bundle.path, settings, bundle.manifest_sha256)
+    runner = model.runner
+    if model.device is not None:
+        observer.set_device(model.device)
+    config = dataclasses.replace(config, step_seconds=model.step_seconds)
+    if (budget := model.encode_token_budget) is not None:
+        config = dataclasses.replace(config, encode_token_budget=budget)
+    num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1
+    facts = {"lanes": num_lanes, "cache_bytes": model.cache_bytes, "pid": os.getpid()}
+    return Engine(runner, config, observer, model.scorer), facts
+
+
+def _distinct(paths: Iterable[Path]) -> list[Path]:
+    """The directories as they were given, without those that another one leads to as well."""
+    distinct: dict[Path, Path] = {}
+    for path in paths:
+        distinct.setdefault(path.resolve(), path)
+    return list(distinct.values())

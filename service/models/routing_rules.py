@@ -1,0 +1,184 @@
+"""What an operator may set about routing, compared with the models that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from model.bundle.directions import Directions
+from service.errors import StartupError
+
+# Characters of a language code; RFC 5646 has none over 35.
+_LONGEST_CODE = 64
+_MAX_SUBTAGS = 8  # beginnings of a code that are tried, of one side with all of the other
+_MAX_LISTED = 20  # names in a message, which is sent in a header
+_MAX_CODES = 8  # of a model among them
+# Preferred as a pivot unless the rules name others: most models translate from or into it.
+_USUAL_PIVOT = "en"
+
+
+class TranslatingModel(Protocol):
+    """What rules need of a model, loaded or not: `ServedModel` or `model.bundle.bundle.Bundle`."""
+
+    @property
+    def name(self) -> str:
+        """For requests."""
+        ...
+
+    @property
+    def directions(self) -> Directions:
+        """That it translates."""
+        ...
+
+
+@dataclass(frozen=True)
+class RoutingRules:
+    """How to choose among models that could answer a request.
+
+    Attributes:
+        defaults: the model of a pair of languages, as "en-de=NAME". A pair without one has the
+            first model that fits.
+        pivots: whether a pair without a model may be translated by two, through a third language.
+        pivot_languages: the only languages to translate through, the preferred one first. Empty:
+            any, English before others.
+    """
+
+    defaults: tuple[str, ...] = ()
+    pivots: bool = True
+    pivot_languages: tuple[str, ...] = ()
+
+    def resolved(self, models: Sequence[TranslatingModel]) -> ResolvedRules:
+        """The rules, in terms of these models.
+
+        Raises:
+            StartupError: they name a model or a language that there is not.
+        """
+        defaults: dict[tuple[str, str], str] = {}
+        for text in self.defaults:
+            pair, name = _default(text, models)
+            if defaults.setdefault(pair, name) != name:
+                raise StartupError(
+                    f"setting default: {'-'.join(pair)} has two models, "
+                    f"{defaults[pair]!r} and {name!r}"
+                )
+        possible = {language.lower(): language for language in pivot_languages(models)}
+        pivots = tuple(_pivot_language(code, possible) for code in self.pivot_languages)
+        return ResolvedRules(defaults, pivots)
+
+
+@dataclass(frozen=True)
+class ResolvedRules:
+    """Rules in terms of the models of a server.
+
+    Attributes:
+        defaults: names of models by source and target, in lower case.
+        pivot_languages: as the models write them.
+    """
+
+    defaults: Mapping[tuple[str, str], str]
+    pivot_languages: tuple[str, ...]
+
+
+def check_names(models: Sequence[TranslatingModel], paths: Sequence[Path] = ()) -> None:
+    """Raise StartupError if there is no model, or there are two of one name.
+
+    Args:
+        models: of a server.
+        paths: of their bundles, in the same order, for the message.
+    """
+    names: list[str] = []
+    for index, model in enumerate(models):
+        if model.name in names:
+            where = ""
+            if paths:
+                where = f" ({paths[names.index(model.name)]} and {paths[index]})"
+            raise StartupError(
+                f"two models are called {model.name!r}{where}, and requests choose by name: serve "
+                "only one of them, or make one again with `dragoman export --name` or `dragoman "
+                "import --name`"
+            )
+        names.append(model.name)
+    if not names:
+        raise StartupError(
+            "no model to serve: name a bundle directory with --model (`dragoman export` and "
+            "`dragoman import` make one)"
+        )
+
+
+def pivot_languages(models: Sequence[TranslatingModel]) -> list[str]:
+    """Languages that models translate into and from, in order of preference."""
+    sources = {code.lower() for model in models for code in model.directions.sources}
+    targets = dict.fromkeys(code for model in models for code in model.directions.targets)
+    found = [t for t in targets if any(r.lower() in sources for r in language_ranges(t))]
+    return sorted(found, key=lambda language: language.lower() != _USUAL_PIVOT)
+
+
+def _pivot_language(code: str, possible: Mapping[str, str]) -> str:
+    if code.lower() not in possible:
+        raise StartupError(
+            f"setting pivot_languages: nothing can be translated through {code!r}: no model "
+            f"translates into it, or none from it; there are: "
+            f"{listed(sorted(possible)) or 'none'}"
+        )
+    return possible[code.lower()]
+
+
+def _default(text: str, served: Iterable[TranslatingModel]) -> tuple[tuple[str, str], str]:
+    """The languages, in lower case, and the model's name of "en-de=NAME".
+
+    Codes have hyphens too ("pt-BR-en"): they are split where the model has such a direction.
+    """
+    codes, equals, name = text.partition("=")
+    if not equals or "-" not in codes or not name:
+        raise StartupError(f"setting default: must be like en-de=NAME, not {text!r}")
+    models = {model.name: model for model in served}
+    if name not in models:
+        raise StartupError(
+            f"setting default: {text}: there is no model {shortened(name)}; "
+            f"there are: {listed(list(models))}"
+        )
+    parts, model = codes.split("-"), models[name]
+    splits = [("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
+    pairs = [pair for pair in splits if model.directions.fits(*pair)]
+    if not pairs:
+        raise StartupError(
+            f"setting default: {text}: {name} does not translate {codes}; "
+            f"it translates: {listed(pairs_of([model]))}"
+        )
+    [(source, target), *_] = pairs
+    return (source.lower(), target.lower()), name
+
+
+def pairs_of(models: Iterable[TranslatingModel]) -> list[str]:
+    """What models translate, for a message: a text for each kind of directions."""
+    return sorted({_described(model.directions) for model in models})
+
+
+def _described(directions: Directions) -> str:
+    if directions.is_one:
+        return " to ".join(directions.first)
+    sources, targets = directions.sources, directions.targets
+    if sources == targets:
+        return f"between {listed(sources, _MAX_CODES)}"
+    return f"from {listed(sources, _MAX_CODES)} to {listed(targets, _MAX_CODES)}"
+
+
+def language_ranges(code: str) -> Iterator[str]:
+    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
+    subtags = code.split("-", _MAX_SUBTAGS) if len(code) <= _LONGEST_CODE else [code]
+    for count in range(len(subtags), 0, -1):
+        if count == len(subtags) or len(subtags[count - 1]) > 1:
+            yield "-".join(subtags[:count])
+
+
+def listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
+    """Names for a message, the first ones of many."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def shortened(text: str) -> str:
+    """A client's text for a message."""
+    return repr(text if len(text) <= 64 else text[:61] + "...")

@@ -1,0 +1,89 @@
+"""A bounded number of connections, in which idle ones give way to new ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from uvicorn.protocols.utils import get_remote_addr
+
+from service.calls.call_context import host_of
+from service.engine.quota import Quota
+
+Waiting = tuple[bool, float]
+"""Of a connection where the server waits for the client: whether an answer is on its way, which is
+closed last, and since when, by the loop's clock."""
+
+
+class Limited(Protocol):
+    """A connection as the limit knows it."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection, for the limit to abort."""
+        ...
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """Whether the server waits for the client; None if it works for it."""
+        ...
+
+
+class ConnectionLimit:
+    """The connections of a server: a bounded number, the last eighth for hosts with few.
+
+    Where there is no room for a new one, the server closes one that waits for its client: an idle
+    one, of the host with most connections, the one that waits longest.
+
+    Args:
+        capacity: number of connections at a time.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._quota = Quota(capacity)
+        self._hosts: dict[Limited, str] = {}
+
+    def enter(self, connection: Limited) -> bool:
+        """Count a connection, once it has a transport. If there is no room, abort it: False."""
+        if connection in self._hosts:  # handed over
+            return True
+        address = get_remote_addr(connection.transport)
+        host = host_of(f"ipv:{address[0]}:" if address else "")
+        if self._quota.take(1, host) or (self._evict() and self._quota.take(1, host)):
+            self._hosts[connection] = host
+            return True
+        connection.transport.abort()
+        return False
+
+    def leave(self, connection: Limited) -> None:
+        """Count a connection no more, if it was counted."""
+        host = self._hosts.pop(connection, None)
+        if host is not None:
+            self._quota.release(1, host)
+
+    def hand_over(self, old: Limited, new: Limited) -> bool:
+        """Count `new` in place of `old`; whether that was still counted."""
+        if old not in self._hosts:
+            return False
+        self._hosts[new] = self._hosts.pop(old)
+        return True
+
+    def abort_all(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self._hosts):
+            connection.transport.abort()
+
+    def _evict(self) -> bool:
+        """Close a connection that waits; whether there was one."""
+        held_by = self._quota.held_by
+        candidates = [
+            (waiting[0], -held_by(host), waiting[1], connection)
+            for connection, host in self._hosts.items()
+            if (waiting := connection.waiting) is not None
+        ]
+        if not candidates:
+            return False
+        connection = min(candidates, key=lambda found: found[:3])[3]
+        self.leave(connection)
+        connection.transport.abort()
+        return True

@@ -1,0 +1,178 @@
+"""The HTTP server for metrics and probes: /metrics, /livez and /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, make_asgi_app
+
+from service.fronts.http import answers
+from service.fronts.http.answers import HttpError
+from service.fronts.http.transfers import HttpLimits
+from service.ports.http.allowed_hosts import AllowedHosts
+from service.ports.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from service.ports.certificates import ServerTls
+
+MAX_CONNECTIONS = 32
+"""Connections at a time; idle ones give way to new ones."""
+_LIMITS = HttpLimits(head_bytes=16 * 1024, write_seconds=10.0)
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Probes:
+    """The state that /livez and /readyz report. All methods may be called from any thread.
+
+    Not ready means: send no requests now. Not live means: restart this process. Probes detect an
+    event loop that does not respond. Other failures are reported by `set_not_live` and
+    `set_not_ready`.
+
+    Args:
+        loop_seconds: the time for a live event loop to respond.
+    """
+
+    def __init__(self, loop_seconds: float = 5.0) -> None:
+        self._loop_seconds = loop_seconds
+        self._not_ready = "starting"
+        self._not_live = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check from now on that the event loop responds."""
+        self._loop = loop
+
+    def set_ready(self) -> None:
+        """The server accepts requests."""
+        self._not_ready = ""
+
+    def set_not_ready(self, reason: str) -> None:
+        """The server accepts no requests, for a reason such as "draining"."""
+        self._not_ready = reason
+
+    def set_not_live(self, reason: str) -> None:
+        """The process has to be restarted, for a reason of a few words."""
+        self._not_live = reason
+
+    def known_reason(self) -> str:
+        """As `why_not_ready`, without a look at the event loop: for an answer from there."""
+        return self._not_ready or self._not_live
+
+    async def why_not_live(self) -> str:
+        """Why the process has to be restarted, or "". Takes seconds at most, on any loop."""
+        if self._not_live or self._loop is None:
+            return self._not_live
+        responds: Future[None] = Future()
+        try:
+            self._loop.call_soon_threadsafe(responds.set_result, None)
+        except RuntimeError:  # closed
+            return "stopped"
+        done, _ = await asyncio.wait({asyncio.wrap_future(responds)}, timeout=self._loop_seconds)
+        if not done:
+            return f"the event loop has not responded for {self._loop_seconds:g} seconds"
+        return ""
+
+    async def why_not_ready(self) -> str:
+        """Why the server accepts no requests, or "". Takes seconds at most, on any loop."""
+        return self._not_ready or await self.why_not_live()
+
+
+class HttpEndpoint:
+    """Serves /metrics, /livez and /readyz in a thread with an event loop of its own.
+
+    So a scrape delays no call, and a probe is answered when the server's event loop hangs.
+
+    Args:
+        registry: of the metrics.
+        probes: the state that /livez and /readyz report.
+        host: address to bind.
+        port: to bind; 0 is any.
+        limits: of connections.
+        allowed_hosts: further names that a request for /metrics may ask for.
+        tls: for HTTPS, without certificates of clients; None for plain text.
+
+    Attributes:
+        port: the bound port.
+
+    Raises:
+        StartupError: the address can't be used.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        probes: Probes,
+        host: str,
+        port: int,
+        limits: HttpLimits = _LIMITS,
+        allowed_hosts: Sequence[str] = (),
+        tls: ServerTls | None = None,
+    ) -> None:
+        app = _application(registry, probes, AllowedHosts(host, allowed_hosts))
+        self._server = HttpServer(
+            *(app, host, port, "--metrics-port", limits, MAX_CONNECTIONS, tls), asks_clients=False
+        )
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), name="metrics", daemon=True
+        )
+        self._thread.start()
+        started.result()
+        self.port = self._server.port
+
+    def close(self) -> None:
+        """Close all connections and stop."""
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join()
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            await self._server.start()
+        except BaseException as exc:
+            started.set_exception(exc)
+            return
+        started.set_result(None)
+        await self._closing.wait()
+        await self._server.close()
+
+
+def _application(registry: CollectorRegistry, probes: Probes, hosts: AllowedHosts) -> ASGIApp:
+    metrics = make_asgi_app(registry)
+    by_path = {"/livez": probes.why_not_live, "/readyz": probes.why_not_ready}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        headers: list[tuple[str, str]] = []
+        if path != "/metrics" and path not in by_path:
+            status, text = 404, "there are /metrics, /livez and /readyz"
+        elif scope["method"] not in ("GET", "HEAD"):
+            status, text = 405, "use GET or HEAD"
+            headers.append(("allow", "GET, HEAD"))
+        elif path == "/metrics":
+            try:
+                hosts.check(dict(scope["headers"]), is_call=False)
+                await metrics(scope, _no_body, send)
+            except HttpError as refused:
+                status, text = refused.http_status, str(refused)
+            except UnicodeDecodeError:
+                status, text = 400, "headers and parameters must be UTF-8"
+            else:
+                return
+        else:
+            reason = await by_path[path]()
+            status, text = (503, reason) if reason else (200, "ok")
+        await answers.send_body(send, f"{text}\n".encode(), status, headers, _TEXT)
+
+    return app
+
+
+async def _no_body() -> Message:
+    """An empty body, so that the metrics don't wait for the request's."""
+    return {"type": "http.request"}

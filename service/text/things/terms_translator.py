@@ -1,0 +1,401 @@
+"""The stage that keeps things, applies glossaries and reads CAPITALS: over a translator of texts.
+
+A text without a sentence that needs care passes through. Otherwise, each such sentence is a text of
+its own for the translator below, and so is what stands between two of them. All sentences that need
+another attempt are translated together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, Unpack, cast
+
+from service.common.fairness import checkpoint, in_thread, on_loop
+from service.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
+from service.text.interface import LinkedTranslator
+from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
+from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
+from service.text.things.text_parts import may_need_care, parts_of
+from service.text.windows import cancelled, in_windows
+from service.translation.engine_call import CallArguments, admitted_once
+from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
+from service.translation.preparation import (
+    FEW_CHARACTERS,
+    are_long,
+    normalised_lengths,
+    portions,
+)
+from service.translation.results import TextResult
+from service.translation.translator import StreamDelta
+
+MAX_ATTEMPTS = 1024
+"""Further translations of sentences in one request."""
+# Parts of texts that are in translation together, twice: as many sentences as a model has room for.
+_WINDOW = 256
+# Sentences of a stream that are translated before their turn.
+_AHEAD = 8
+# Texts of so many characters are divided within some milliseconds, on the event loop.
+_SMALL_CHARACTERS = 1000
+_SCAN_CHARACTERS = 200_000
+
+_T = TypeVar("_T")
+
+
+class TermsTranslator:
+    """Translates texts, with care for things, terms and letter case.
+
+    Args:
+        below: translates what is left.
+        rules: of the request.
+        limits: of the translator below.
+    """
+
+    def __init__(self, below: LinkedTranslator, rules: TermRules, limits: TranslatorLimits) -> None:
+        self._below = below
+        self._rules = rules
+        self._limits = limits
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> list[TextResult]:
+        """Translate all texts; as `LinkedTranslator.translate`."""
+        options = options or TranslateOptions()
+        rules = _fitting(self._rules, options)
+        size = sum(map(len, texts))
+        scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
+        if not scanned or size > self._limits.max_request_characters:
+            return await self._below.translate(texts, options, **shared)
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        self._limits.check_lengths("contents", names, [len(text) for text in texts])
+        lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
+        self._limits.check_lengths("contents", names, lengths, NORMALISED)
+        joined = [JoinedText() for _ in texts]
+        with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
+            call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
+            windows = _windows(texts, rules, options)
+            async with contextlib.aclosing(in_windows(windows, call.translate)) as translated:
+                async for parts in translated:
+                    for part in parts:
+                        await checkpoint()
+                        joined[part.text_index].add(part)
+        return [text.result(name) for text, name in zip(joined, names, strict=True)]
+
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """As `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)
+
+    async def stream(
+        self,
+        text: str,
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        """Translate one text as a stream; as `LinkedTranslator.stream`.
+
+        A sentence that needs care is one delta.
+        """
+        options = options or TranslateOptions()
+        options.check_streamable()
+        rules = _fitting(self._rules, options)
+        self._limits.check_length("content", len(text))
+        try:
+            with admitted_once(shared) as arguments:
+                if are_long([text]):
+                    await self._below.enter(options, **arguments)
+                call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
+                windows = _windows([text], rules, options)
+                async with contextlib.aclosing(_streamed(windows, call)) as events:
+                    async for event in events:
+                        yield event
+        except InvalidArgumentError as exc:
+            raise renamed(exc, "content") from exc
+
+
+async def _windows(
+    texts: Sequence[str], rules: TermRules, options: TranslateOptions
+) -> AsyncIterator[list[TranslatedPart]]:
+    """The parts of all texts, in order, so many at a time."""
+    window: list[TranslatedPart] = []
+    async for parts in _divided(texts, rules, options):
+        window += parts
+        if len(window) >= _WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+async def _divided(
+    texts: Sequence[str], rules: TermRules, options: TranslateOptions
+) -> AsyncIterator[list[TranslatedPart]]:
+    """Some of the next parts, again and again."""
+
+    def divide(index: int, text: str) -> Iterator[TranslatedPart]:
+        for part in parts_of(text, rules, split_sentences=options.split_sentences):
+            yield TranslatedPart(part, index)
+
+    is_short = sum(map(len, texts)) <= FEW_CHARACTERS
+    index = 0
+    for portion in portions(texts, _SMALL_CHARACTERS):
+        divided = itertools.chain.from_iterable(map(divide, itertools.count(index), portion))
+        index += len(portion)
+        if is_short:
+            yield list(divided)
+        elif sum(map(len, portion)) <= _SMALL_CHARACTERS:
+            yield await on_loop(functools.partial(list, divided))
+        else:
+            take = functools.partial(_some, divided)
+            while parts := await in_thread(take):
+                yield parts
+
+
+def _some(parts: Iterator[TranslatedPart]) -> list[TranslatedPart]:
+    return list(itertools.islice(parts, _WINDOW))
+
+
+async def _streamed(
+    windows: AsyncIterator[Sequence[TranslatedPart]], call: _Call
+) -> AsyncGenerator[StreamDelta | TextResult, None]:
+    """The events of a text, some of whose sentences are translated before their turn."""
+    waiting = deque(await anext(windows))
+    if len(waiting) == 1 and waiting[0].part.is_whole:
+        async for event in call.stream(waiting[0]):
+            yield event
+        return
+    joined = JoinedText()
+    ahead: deque[tuple[TranslatedPart, asyncio.Task[Any] | None]] = deque()
+    try:
+        while True:
+            while len(ahead) < _AHEAD:
+                if not waiting:
+                    waiting.extend(await anext(windows, []))
+                if not waiting:
+                    break
+                part = waiting.popleft()
+                needs_care = part.part.sentence is not None
+                task = asyncio.create_task(call.translate([part])) if needs_care else None
+                ahead.append((part, task))
+            if not ahead:
+                break
+            part, task = ahead.popleft()
+            if task is None:
+                if part.part.separator:
+                    yield StreamDelta(part.part.separator)
+                async for event in call.stream(part):
+                    if isinstance(event, StreamDelta):
+                        yield event
+            else:
+                await task
+                if part.error is not None:
+                    raise part.error
+                assert part.candidate is not None, "it did not fail"
+                yield StreamDelta(part.part.separator + part.candidate.text)
+            joined.add(part)
+        yield joined.result("content")
+    finally:
+        await cancelled(task for _, task in ahead if task is not None)
+
+
+def _fitting(rules: TermRules, options: TranslateOptions) -> TermRules:
+    """The rules as far as the options leave room for them.
+
+    Where the tokens of the model are shown, sentences stay in their letter case. A translation with
+    a given beginning is the model's own.
+    """
+    if options.target_prefix:
+        return TermRules(rules.source, rules.target, frozenset(), letter_case=False)
+    return replace(rules, letter_case=False) if options.returns_sentences else rules
+
+
+@dataclass
+class _Job:
+    """A sentence in translation."""
+
+    part: TranslatedPart
+    repair: SentenceRepair
+    run: Repair
+    attempt: Attempt
+
+
+class _Call:
+    """A request's calls to the translator below."""
+
+    def __init__(
+        self,
+        below: LinkedTranslator,
+        rules: TermRules,
+        options: TranslateOptions,
+        shared: CallArguments,
+        max_texts: int,
+    ) -> None:
+        self._below = below
+        self._rules = rules
+        self._options = options
+        self._shared = shared
+        self._max_texts = max_texts
+        self._started_at = time.monotonic()
+        self._left = MAX_ATTEMPTS
+
+    async def translate(self, parts: Sequence[TranslatedPart]) -> Sequence[TranslatedPart]:
+        """Translate parts of texts: those between together, then all sentences in rounds."""
+        plain = [part for part in parts if part.part.sentence is None]
+        jobs = []
+        for part in parts:
+            if part.part.sentence is not None:
+                await checkpoint()
+                jobs.append(self._job(part))
+        # Without tasks where one of the two is all there is, as for most texts.
+        calls = [self._translate_plain(plain)] if plain else []
+        if jobs:
+            calls.append(self._repair(jobs))
+        await _together(calls)
+        return parts
+
+    async def stream(self, part: TranslatedPart) -> AsyncIterator[StreamDelta | TextResult]:
+        """Stream a part without a sentence that needs care."""
+        seconds = self._seconds
+        async for event in self._below.stream(part.part.text, self._options, **self._shared):
+            if isinstance(event, TextResult):
+                part.take(event, seconds)
+            yield event
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started_at
+
+    def _job(self, part: TranslatedPart) -> _Job:
+        assert part.part.sentence is not None, "it needs care"
+        repair = SentenceRepair(part.part.sentence, self._rules, links=self._options.links)
+        run = repair.run()
+        return _Job(part, repair, run, next(run))
+
+    async def _translate_plain(self, parts: Sequence[TranslatedPart]) -> None:
+        for start in range(0, len(parts), self._max_texts):
+            portion = parts[start : start + self._max_texts]
+            texts = [part.part.text for part in portion]
+            results = await self._called(portion, texts, self._options, self._shared)
+            for part, (seconds, result) in zip(portion, results, strict=True):
+                part.take(result, seconds)
+
+    async def _repair(self, jobs: Sequence[_Job]) -> None:
+        """Advance all jobs together, until each has its translation or has failed."""
+        is_first = True
+        while jobs:
+            results = await self._attempted(jobs, is_first=is_first)
+            open_jobs = []
+            for job, result in zip(jobs, results, strict=True):
+                await checkpoint()
+                if result is not None:
+                    job.part.results.append(result)
+                    if is_first and result[1].error is not None:
+                        continue
+                answer = None if result is None or result[1].error else result[1]
+                try:
+                    job.attempt = job.run.send(answer)
+                    open_jobs.append(job)
+                except StopIteration as end:
+                    job.part.candidate = end.value
+                    job.part.used = job.repair.used(end.value)
+            jobs, is_first = open_jobs, False
+
+    async def _attempted(
+        self, jobs: Sequence[_Job], *, is_first: bool
+    ) -> list[tuple[float, TextResult] | None]:
+        """The result of each job's attempt; None where there is no room for one."""
+        groups: dict[Attempt, list[int]] = {}
+        for index, job in enumerate(jobs):
+            if is_first or self._left > 0:
+                self._left -= not is_first
+                groups.setdefault(replace(job.attempt, text=""), []).append(index)
+        portions = [
+            (like, indices[start : start + self._max_texts])
+            for like, indices in groups.items()
+            for start in range(0, len(indices), self._max_texts)
+        ]
+        calls = [
+            self._tried([jobs[i] for i in indices], self._options_of(like, is_first), is_first)
+            for like, indices in portions
+        ]
+        results: list[tuple[float, TextResult] | None] = [None] * len(jobs)
+        for (_, indices), found in zip(portions, await _together(calls), strict=True):
+            for index, result in zip(indices, found, strict=True):
+                results[index] = result
+        return results
+
+    async def _tried(
+        self, jobs: Sequence[_Job], options: TranslateOptions, is_first: bool
+    ) -> Sequence[tuple[float, TextResult] | None]:
+        """The results of attempts. None of them, if the model is too busy for a second look."""
+        parts, texts = [job.part for job in jobs], [job.attempt.text for job in jobs]
+        shared = self._shared
+        if not is_first:  # asks for admission, which a busy model refuses
+            shared = cast(CallArguments, {**shared})
+            shared.pop("admission", None)
+        try:
+            return await self._called(parts, texts, options, shared)
+        except (ResourceExhaustedError, DeadlineExceededError):
+            deadline = shared.get("deadline")
+            if is_first or (deadline is not None and time.monotonic() >= deadline):
+                raise
+            return [None] * len(jobs)
+
+    async def _called(
+        self,
+        parts: Sequence[TranslatedPart],
+        texts: Sequence[str],
+        options: TranslateOptions,
+        shared: CallArguments,
+    ) -> list[tuple[float, TextResult]]:
+        seconds = self._seconds
+        try:
+            results = await self._below.translate(texts, options, **shared)
+        except InvalidArgumentError as exc:
+            index = index_in(exc)
+            if index is None:
+                raise
+            raise renamed(exc, f"contents[{parts[index].text_index}]") from exc
+        return [(seconds, result) for result in results]
+
+    def _options_of(self, attempt: Attempt, is_first: bool) -> TranslateOptions:
+        """The request's options, for attempts like this one."""
+        options = replace(
+            self._options,
+            split_sentences=False,
+            links=attempt.links or self._options.links,
+            target_prefix=attempt.prefix,
+        )
+        if not is_first or attempt.scores:
+            shown = 1 if attempt.scores else None
+            options = replace(
+                options, num_hypotheses=shown, return_tokens=False, return_alignments=None
+            )
+        return options
+
+
+async def _together(calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The results of all; if one fails, the others are cancelled."""
+    if len(calls) == 1:
+        return [await calls[0]]
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancelled(tasks)

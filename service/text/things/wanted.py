@@ -1,0 +1,201 @@
+"""What the translation of a sentence has to contain, and what of it a candidate lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from model.bundle.tokenizer import Span
+from service.text.glossaries.glossary import TermMatch
+from service.text.things.edits import Edit
+from service.text.things.number_forms import forms, preferred, words
+from service.text.things.things import Occurrences, Thing, ThingKind
+from service.translation.links import Link
+
+_NO_BREAK_SPACES = frozenset("\u00a0\u202f")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        links: from characters of the sentence to characters of the translation.
+    """
+
+    text: str
+    links: Sequence[Link] = ()
+
+    def linked(self, source: Span) -> list[Span]:
+        """The parts that come from a part of the sentence, in order."""
+        return sorted(
+            link.target
+            for link in self.links
+            if link.source.start < source.end and source.start < link.source.end
+        )
+
+
+@dataclass(frozen=True)
+class Need:
+    """A string of a sentence that its translation has to contain.
+
+    Attributes:
+        spans: where it is in the sentence.
+        forms: how it may be written in the translation; the first is the one to put there.
+        wrong: how it would be wrong though a model writes it so: put right in its place.
+        may_repeat: whether more of it than in the sentence are right.
+        puts: the string to put for each place, if not the first form.
+    """
+
+    spans: tuple[Span, ...]
+    forms: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
+    may_repeat: bool = False
+    puts: tuple[str, ...] = ()
+
+
+class Needs:
+    """All needs of a sentence, as far as they are met.
+
+    Args:
+        needs: by a name for each.
+    """
+
+    def __init__(self, needs: dict[str, Need]) -> None:
+        self._needs = needs
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._needs)
+
+    def found(self, candidate: Candidate) -> dict[str, list[Span]]:
+        """Where a candidate has each of them."""
+        wanted = {name: need.forms for name, need in self._needs.items()}
+        return Occurrences(candidate.text, wanted).spans
+
+    def num_wrong(self, candidate: Candidate) -> int:
+        """How many are missing, or there too often."""
+        found = self.found(candidate)
+        return sum(
+            max(0, len(need.spans) - len(found[name]))
+            if need.may_repeat
+            else abs(len(need.spans) - len(found[name]))
+            for name, need in self._needs.items()
+        )
+
+    def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
+        """The places in the sentence of what is missing, with the string to put."""
+        found, missing = self.found(candidate), []
+        for name, need in self._needs.items():
+            count = len(need.spans) - len(found[name])
+            if count > 0:
+                met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
+                puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
+                missing += [
+                    (span, puts.get(span, need.forms[0]))
+                    for span in sorted(met, key=met.__getitem__)[:count]
+                ]
+        return sorted(missing)
+
+    @staticmethod
+    def _is_met(span: Span, found: Sequence[Span], candidate: Candidate) -> bool:
+        return any(
+            linked.start < there.end and there.start < linked.end
+            for linked in candidate.linked(span)
+            for there in found
+        )
+
+    def in_place(self, candidate: Candidate) -> Iterator[Edit]:
+        """What can be put right where it is: another letter case, separators of the source."""
+        found = self.found(candidate)
+        taken = [span for spans in found.values() for span in spans]
+        for name, need in self._needs.items():
+            count = len(need.spans) - len(found[name])
+            wrong = need.wrong or _other_cases(candidate.text, need.forms[0])
+            if count <= 0 or not wrong:
+                continue
+            for span in Occurrences(candidate.text, {name: wrong}).spans[name][:count]:
+                if not any(span.start < other.end and other.start < span.end for other in taken):
+                    taken.append(span)
+                    yield Edit(span, need.forms[0])
+
+    def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
+        """A candidate with the no-break spaces of the sentence's text, which models write plain.
+
+        Only those behind what the candidate has as well: between a number and its unit, say.
+        """
+        if not any(space in text for space in _NO_BREAK_SPACES):
+            return candidate
+        characters = list(candidate.text)
+        for name, spans in self.found(candidate).items():
+            spaces = {text[span.end : span.end + 1] for span in self._needs[name].spans}
+            if len(spaces) == 1 and spaces <= _NO_BREAK_SPACES:
+                [space] = spaces
+                for _, end in spans:
+                    is_plain = candidate.text[end : end + 1] == " "
+                    if is_plain and not candidate.text[end - 1].isalpha():  # 5 can become "fünf"
+                        characters[end] = space
+        return replace(candidate, text="".join(characters))
+
+    def surplus(self, candidate: Candidate) -> Iterator[Edit]:
+        """The removal of what is there too often, with the space before it."""
+        for name, spans in self.found(candidate).items():
+            need = self._needs[name]
+            for span in () if need.may_repeat else spans[len(need.spans) :]:
+                has_space = candidate.text[span.start - 1 : span.start] == " "
+                yield Edit(Span(span.start - has_space, span.end), "")
+
+
+def thing_needs(things: Sequence[Thing], source: str, target: str) -> Needs:
+    """The needs of things.
+
+    Args:
+        things: of a sentence.
+        source: BCP-47 code of the sentence.
+        target: of the translation.
+    """
+    places: dict[str, list[Thing]] = {}
+    for thing in things:
+        places.setdefault(thing.text, []).append(thing)
+    needs = {}
+    for text, same in places.items():
+        spans = tuple(thing.span for thing in same)
+        if same[0].kind is not ThingKind.NUMBER:
+            needs[text] = Need(spans, (text,))
+            continue
+        spelled = [form for word in words(text, target) for form in (word, word.capitalize())]
+        best = preferred(text, source, target)
+        wrong = (text,) if best != text else ()
+        needs[text] = Need(spans, (*forms(text, source, target), *spelled), wrong, True)
+    return Needs(needs)
+
+
+def term_needs(matches: Sequence[TermMatch]) -> Needs:
+    """The needs of terms."""
+    counts = Counter(match.entry.source for match in matches)
+    needs = {}
+    for source in counts:
+        same = [match for match in matches if match.entry.source == source]
+        needs[source] = Need(
+            tuple(match.span for match in same),
+            same[0].accepted,
+            may_repeat=True,
+            puts=tuple(match.form for match in same),
+        )
+    return Needs(needs)
+
+
+def _other_cases(text: str, wanted: str) -> tuple[str, ...]:
+    """Ways in which a text writes a string in another letter case."""
+    lower, start = text.lower(), 0
+    if len(lower) != len(text) or not any(map(str.isalpha, wanted)):
+        return ()
+    found = []
+    while (start := lower.find(wanted.lower(), start)) >= 0:
+        written = text[start : start + len(wanted)]
+        if written != wanted:
+            found.append(written)
+        start += len(wanted)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,140 @@
+"""Attacks a server, and says what it cost.
+
+    python -m tests.robustness.hostile [ATTACK ...] [--server OPTIONS]
+
+Each attack of `attacks.py` goes to a fresh server of the shipped model over loopback, while other
+clients translate. The result is printed as JSON: what the calls and the other clients got, blocks
+of the server's event loop (`service.observability.loop_monitor`), and memory. A call that its
+client did not cancel must not end with CANCELLED.
+
+Attacker and bystanders are separate processes, so that Python's lock does not couple them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.processes import status_bytes
+from bench.suite.systems import ROOT, environment
+from service.observability import loop_monitor
+from tests.robustness.hostile.attacks import ATTACKS, send
+from tests.robustness.hostile.bystanders import stand_by
+
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+
+
+def run_attack(name: str, options: str) -> dict[str, Any]:
+    """One attack on a fresh server."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        ports = ("--port", "0", "--metrics-port", "0", "--http-port", "0", "--log-format", "json")
+        # Into a file, so that the server never waits for a reader.
+        with log.open("wb") as file:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "cli.main", "serve", *ports, *options.split()],
+                cwd=ROOT,
+                env={**environment(), loop_monitor.VARIABLE: "1"},
+                stderr=file,
+            )
+        bystanders = None
+        try:
+            serving = _serving(log)
+            http = serving["http"].rpartition("//")[2].rstrip("/")
+            livez = serving["metrics"].removesuffix("metrics") + "livez"
+            bystanders = _start("--bystanders", serving["address"], livez)
+            assert bystanders.stdout is not None
+            bystanders.stdout.readline()
+            before = _mebibytes("VmRSS", server.pid)
+            attacker = _start(name, "--attack", serving["address"], http)
+            result = json.loads(attacker.communicate()[0])
+            waited = json.loads(bystanders.communicate("")[0])
+            figures = {
+                "attack": result,
+                "bystanders": waited,
+                "memory_before_mib": before,
+                "memory_after_mib": _mebibytes("VmRSS", server.pid),
+                "memory_peak_mib": _mebibytes("VmHWM", server.pid),
+                "log_bytes": log.stat().st_size,
+            }
+            server.terminate()
+            server.wait(_STOP_SECONDS)
+            return {**figures, **_blocks(log)}
+        finally:
+            for process in (server, bystanders):
+                if process is not None and process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+
+def _mebibytes(name: str, pid: int) -> int:
+    return status_bytes(name, pid) // 2**20
+
+
+def _serving(log: Path) -> dict[str, Any]:
+    """The log's line with the addresses, once it is there."""
+    ends = time.monotonic() + _START_SECONDS
+    while time.monotonic() < ends:
+        for line in _lines(log):
+            if line["message"] == "serving":
+                return line
+        time.sleep(0.1)
+    raise TimeoutError("the server does not come up")
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    whole = log.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _blocks(log: Path) -> dict[str, Any]:
+    """The blocks of the event loop: how many, and the longest."""
+    found = [line for line in _lines(log) if line["message"] == loop_monitor.MESSAGE]
+    longest = max(found, key=lambda line: line["seconds"], default=None)
+    about = {name: longest[name] for name in ("seconds", "computing", "stack")} if longest else {}
+    return {"loop_blocks": len(found), "longest_block": about}
+
+
+def _start(*arguments: str) -> subprocess.Popen[str]:
+    """Start this program again with all streams but standard error as pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.robustness.hostile", *arguments],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def main() -> None:
+    """Run the attacks that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []])
+    parser.add_argument("--server", default="", help="options of `dragoman serve`")
+    parser.add_argument("--attack", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--bystanders", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bystanders:
+        print(json.dumps(asyncio.run(stand_by(*options.bystanders))))
+        return
+    if options.attack:
+        (address, http), [name] = options.attack, options.attacks
+        print(json.dumps(asyncio.run(send(address, http, ATTACKS[name]()))))
+        return
+    for name in options.attacks or ATTACKS:
+        print(name, json.dumps(run_attack(name, options.server), indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()

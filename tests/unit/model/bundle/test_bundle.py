@@ -1,0 +1,369 @@
+"""Loading a bundle: what is accepted, and what every kind of damage says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.bundle.bundle import (
+    Bundle,
+    BundleCorruptError,
+    BundleError,
+    BundleMissingError,
+    BundleVersionError,
+    write_manifest,
+)
+from tests.factories import tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle(tmp_path_factory.mktemp("bundles") / "pristine", top_k=5).path
+
+
+@pytest.fixture
+def directory(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "bundle"))
+
+
+def edit(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    file = directory / "bundle.json"
+    manifest = json.loads(file.read_text(encoding="utf-8"))
+    change(manifest)
+    file.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def test_says_what_it_is(directory: Path) -> None:
+    bundle = Bundle.load(directory)
+    assert (bundle.name, bundle.version) == ("en-de", "1")
+    assert (bundle.source_language, bundle.target_language) == ("en", "de")
+    assert (bundle.precision, bundle.top_k) == ("fp32", 5)
+    assert bundle.max_source_positions == bundle.config.max_positions
+    assert bundle.max_target_positions == bundle.config.max_positions
+    assert bundle.encoder_path.is_file()
+    assert bundle.decoder_step_path.is_file()
+    assert bundle.tokenizer().vocab_size == bundle.config.vocab_size
+
+
+@pytest.mark.parametrize("name", ["encoder.onnx", "decoder_step.onnx", "tokenizer.model"])
+def test_a_flipped_byte_is_found_in_every_file(directory: Path, name: str) -> None:
+    data = bytearray((directory / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (directory / name).write_bytes(data)
+    with pytest.raises(BundleCorruptError, match=rf"{name} is damaged .*copy the bundle again"):
+        Bundle.load(directory)
+    assert Bundle.load(directory, verify=False).name == "en-de"
+
+
+@pytest.mark.parametrize("name", ["encoder.onnx", "decoder_step.onnx", "tokenizer.model"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_missing_file_is_named(directory: Path, name: str, verify: bool) -> None:
+    (directory / name).unlink()
+    with pytest.raises(BundleMissingError, match=rf"{name} is missing: copy"):
+        Bundle.load(directory, verify=verify)
+
+
+def test_no_directory_and_no_manifest(tmp_path: Path) -> None:
+    with pytest.raises(BundleMissingError, match="there is no bundle at"):
+        Bundle.load(tmp_path / "nowhere")
+    with pytest.raises(BundleMissingError, match=r"bundle\.json is missing.*dragoman export"):
+        Bundle.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b'"bundle"', b"\xff\xfe", b"null"], ids=lambda text: repr(text)
+)
+def test_a_manifest_that_is_no_object(directory: Path, text: bytes) -> None:
+    (directory / "bundle.json").write_bytes(text)
+    with pytest.raises(BundleCorruptError, match=r"bundle\.json cannot be used"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_format_version_asks_for_an_update(directory: Path, version: object) -> None:
+    edit(directory, lambda manifest: manifest.update(format_version=version))
+    with pytest.raises(BundleVersionError, match=r"reads version 1: update dragoman"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize(("lowest", "below"), [("1.0", "1.2"), ("99.0", "99.1")])
+def test_another_onnx_runtime_is_named(directory: Path, lowest: str, below: str) -> None:
+    edit(directory, lambda manifest: manifest.update(onnxruntime={"min": lowest, "below": below}))
+    installed = importlib.metadata.version("onnxruntime")
+    message = f"from {lowest} to below {below}, but {installed} is installed"
+    with pytest.raises(BundleVersionError, match=message):
+        Bundle.load(directory)
+
+
+def test_unknown_fields_and_files_are_left_alone(directory: Path) -> None:
+    def add(manifest: dict[str, Any]) -> None:
+        manifest["shortlist"] = {"file": "later.bin"}
+        manifest["limits"]["max_of_something"] = 3
+        manifest["special_ids"]["mask"] = 7
+
+    edit(directory, add)
+    (directory / "NOTES.txt").write_text("mine")
+    assert Bundle.load(directory).name == "en-de"
+
+
+FIELDS = [
+    "name",
+    "version",
+    "architecture",
+    "languages",
+    "special_ids",
+    "limits",
+    "precision",
+    "top_k",
+    "graphs",
+    "tokenizer",
+    "onnxruntime",
+    "sha256",
+    "provenance",
+    "languages.source",
+    "languages.target",
+    "special_ids.eos",
+    "limits.max_source_positions",
+    "graphs.encoder",
+    "graphs.decoder_step",
+    "tokenizer.files",
+    "onnxruntime.below",
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_missing_field_is_named(directory: Path, field: str) -> None:
+    def remove(manifest: dict[str, Any]) -> None:
+        *path, last = field.split(".")
+        del (manifest[path[0]] if path else manifest)[last]
+
+    edit(directory, remove)
+    with pytest.raises(BundleCorruptError, match=rf"the field {field} is missing"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_of_the_wrong_type_is_named(directory: Path, field: str) -> None:
+    def spoil(manifest: dict[str, Any]) -> None:
+        *path, last = field.split(".")
+        (manifest[path[0]] if path else manifest)[last] = True
+
+    edit(directory, spoil)
+    with pytest.raises(BundleCorruptError, match=rf"the field {field} is not of type"):
+        Bundle.load(directory)
+
+
+def test_contradictions_are_found(directory: Path) -> None:
+    changes: dict[str, Callable[[dict[str, Any]], object]] = {
+        "special_ids.eos contradicts": lambda m: m["special_ids"].update(eos=9),
+        "limits.max_target_positions": lambda m: m["limits"].update(max_target_positions=65),
+        "limits.max_source_positions is not between 2 and 64": (
+            lambda m: m["limits"].update(max_source_positions=1)
+        ),
+        "top_k is not": lambda m: m.update(top_k=0),
+        "architecture: num_heads": lambda m: m["architecture"].update(num_heads=3),
+        "unknown field 'num_experts'": lambda m: m["architecture"].update(num_experts=3),
+        "sha256 has no entry for 'other.onnx'": lambda m: m["graphs"].update(encoder="other.onnx"),
+        "tokenizer.kind is neither": lambda m: m["tokenizer"].update(kind="words"),
+        r"\['x'\] is not a file name": lambda m: m["tokenizer"].update(files=[["x"]]),
+        r"\{'a': 1\} is not a file name": lambda m: m["graphs"].update(extra={"a": 1}),
+        "precision is not one of fp32, fp16, int8": lambda m: m.update(precision="int4"),
+        "onnxruntime.min is not a version": lambda m: m["onnxruntime"].update(min="9" * 5000),
+        "architecture: ": lambda m: m["architecture"].update(dropout=["x"]),
+    }
+    original = (directory / "bundle.json").read_text(encoding="utf-8")
+    for message, change in changes.items():
+        edit(directory, change)  # type: ignore[arg-type]
+        with pytest.raises(BundleCorruptError, match=message):
+            Bundle.load(directory)
+        (directory / "bundle.json").write_text(original, encoding="utf-8")
+
+
+@pytest.mark.parametrize("field", ["source", "target"])
+@pytest.mark.parametrize("code", ["de_DE", "zh_Hans-CN"])
+def test_a_language_code_with_underscores_is_refused(
+    directory: Path, field: str, code: str
+) -> None:
+    right = code.replace("_", "-")
+    edit(directory, lambda manifest: manifest["languages"].update({field: code}))
+    with pytest.raises(BundleCorruptError, match=f"languages.{field} .*{code}.* write {right}"):
+        Bundle.load(directory)
+    edit(directory, lambda manifest: manifest["languages"].update({field: right}))
+    assert getattr(Bundle.load(directory), f"{field}_language") == right
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"])
+def test_a_file_name_that_no_file_can_have_is_an_error_like_others(
+    directory: Path, name: str
+) -> None:
+    edit(directory, lambda manifest: manifest["sha256"].update({name: "0" * 64}))
+    with pytest.raises(BundleError):
+        Bundle.load(directory)
+
+
+def test_a_manifest_nested_for_ever(directory: Path) -> None:
+    (directory / "bundle.json").write_text("[" * 100_000)
+    with pytest.raises(BundleCorruptError, match="recursion"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "decoder_step.onnx"])
+def test_what_cannot_be_read_is_named(directory: Path, name: str) -> None:
+    file = directory / name
+    file.unlink()
+    if name == "bundle.json":
+        file.mkdir()  # as unreadable as a file without permission, for root too
+    else:
+        file.symlink_to(file)
+    with pytest.raises(BundleError, match=name):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a/../../b"])
+def test_a_file_outside_of_the_directory_is_refused(directory: Path, name: str) -> None:
+    edit(directory, lambda manifest: manifest["sha256"].update({name: "0" * 64}))
+    with pytest.raises(BundleCorruptError, match="leaves the directory"):
+        Bundle.load(directory)
+
+
+MANY: dict[str, Any] = {
+    "sources": ["en", "de"],
+    "targets": ["de", "en"],
+    "token_ids": {"en": 5, "de": 6},
+    "source_prefix": "source",
+    "target_prefix": "target",
+}
+
+
+@pytest.mark.parametrize(
+    ("directions", "message"),
+    [
+        ([], "the field directions is not of type dict"),
+        ({"sources": ["en"]}, "the field directions.targets is missing"),
+        ({**MANY, "token_ids": {"en": 5}}, "directions.token_ids has no 'de'"),
+        ({**MANY, "token_ids": {"en": 5, "de": 320}}, "directions.token_ids"),
+        ({**MANY, "targets": ["de", "de_DE"], "target_prefix": ""}, "'de_DE' is no BCP-47 code"),
+        ({**MANY, "sources": ["de"]}, "languages is none of directions"),
+        (MANY, "directions need a tokenizer.kind of pieces"),
+    ],
+)
+def test_directions_have_to_make_sense(directory: Path, directions: Any, message: str) -> None:
+    edit(directory, lambda manifest: manifest.update(directions=directions))
+    with pytest.raises(BundleCorruptError, match=message):
+        Bundle.load(directory)
+
+
+def test_a_bundle_without_directions_has_one(directory: Path) -> None:
+    assert list(Bundle.load(directory).directions) == [("en", "de")]
+
+
+def test_a_tokenizer_of_another_size_is_refused(directory: Path) -> None:
+    edit(directory, lambda manifest: manifest["architecture"].update(vocab_size=330))
+    with pytest.raises(BundleCorruptError, match=r"tokenizer\.model has 320 pieces.* has 330"):
+        Bundle.load(directory).tokenizer()
+
+
+def test_every_error_is_a_value_error() -> None:
+    assert issubclass(BundleError, ValueError)
+    for error in (BundleCorruptError, BundleMissingError, BundleVersionError):
+        assert issubclass(error, BundleError)
+
+
+def test_writing_lists_every_file(directory: Path) -> None:
+    manifest = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    (directory / "MODEL_CARD.md").write_text("# A card\n")
+    del manifest["sha256"], manifest["format_version"]
+    write_manifest(directory, manifest)
+    written = Bundle.load(directory).manifest
+    assert set(written["sha256"]) == {
+        "encoder.onnx",
+        "decoder_step.onnx",
+        "scoring.onnx",
+        "attention.onnx",
+        "weights.bin",
+        "tokenizer.model",
+        "MODEL_CARD.md",
+    }
+    assert written["format_version"] == 1
+
+
+def without_scoring(directory: Path) -> dict[str, Any]:
+    """The manifest as it was before there was a scoring graph."""
+    manifest: dict[str, Any] = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    del manifest["graphs"]["scoring"], manifest["scoring"], manifest["sha256"]["scoring.onnx"]
+    return manifest
+
+
+def test_a_bundle_from_before_there_was_scoring_is_read(directory: Path) -> None:
+    assert Bundle.load(directory).alignment_layer == 1
+    manifest = without_scoring(directory)
+    (directory / "bundle.json").write_text(json.dumps(manifest))
+    (directory / "scoring.onnx").unlink()
+    bundle = Bundle.load(directory)
+    assert bundle.scoring_path is None
+    assert bundle.alignment_layer is None
+
+
+@pytest.mark.parametrize(
+    ("scoring", "message"),
+    [
+        (None, "the field scoring is missing"),
+        (1, "the field scoring is not of type dict"),
+        ({}, "the field scoring.alignment_layer is missing"),
+        ({"alignment_layer": 2}, "scoring.alignment_layer is no decoder layer"),
+        ({"alignment_layer": -1}, "scoring.alignment_layer is no decoder layer"),
+        (
+            {"alignment_layer": 1, "alignment_head": 2},
+            "scoring.alignment_head is no",
+        ),
+        ({"alignment_layer": 1, "alignment_head": "0"}, "scoring.alignment_head is no"),
+    ],
+)
+def test_what_is_said_of_scoring_has_to_make_sense(
+    directory: Path, scoring: Any, message: str
+) -> None:
+    manifest = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    manifest["scoring"] = scoring
+    if scoring is None:
+        del manifest["scoring"]
+    (directory / "bundle.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleCorruptError, match=message):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "origin"),
+    [
+        ({}, ""),
+        ({"recipe": "small"}, "trained with the recipe small"),
+        ({"recipe": 7, "imported_from": "x"}, ""),
+        ({"imported_from": {}}, "imported from files"),
+        ({"imported_from": {"directory": "opus", "hub": 3}}, "imported from opus"),
+        (
+            {
+                "imported_from": {
+                    "hub": "a/b",
+                    "directory": "c",
+                    "architecture": "MarianMT",
+                    "revision": "0123456789abcdef",
+                    "license": "apache-2.0",
+                }
+            },
+            "imported from a/b (MarianMT, revision 0123456789ab, licence apache-2.0)",
+        ),
+        ({"imported_from": {"hub": "a\nb", "directory": "\x1b[1m"}}, "imported from files"),
+    ],
+)
+def test_the_origin_is_what_the_provenance_says_in_words(
+    pristine: Path, provenance: dict[str, Any], origin: str
+) -> None:
+    bundle = Bundle.load(pristine)
+    manifest = {**bundle.manifest, "provenance": provenance}
+    assert dataclasses.replace(bundle, manifest=manifest).origin == origin

@@ -1,0 +1,493 @@
+"""Training: the schedule, learning at all, and going on as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import random
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.data.recipe import Optimization, load_recipe
+from model.network.checkpoint import load_checkpoint
+from model.network.transformer import Transformer
+from model.training.averaging import average_checkpoints
+from model.training.optimization import SmoothedLoss, learning_rate, projected_cross_entropy
+from model.training.report import thinned
+from model.training.run_state import TrainingError
+from model.training.training import Trainer
+from tests.unit.model.training.training_child import start, status
+
+WORDS = ["red", "green", "blue", "small", "large", "round", "square", "box", "ball", "tree"]
+TRANSLATED = ["rot", "grün", "blau", "klein", "groß", "rund", "eckig", "Kiste", "Ball", "Baum"]
+
+
+def write_corpus(folder: Path, name: str, count: int, seed: int) -> None:
+    generator = random.Random(seed)
+    rows = [[generator.randrange(10) for _ in range(generator.randint(1, 6))] for _ in range(count)]
+    for suffix, words in (("en", WORDS), ("de", TRANSLATED)):
+        lines = [" ".join(words[i] for i in row) for row in rows]
+        (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_recipe(folder: Path, output: str, **changes: object) -> Path:
+    """A run of seconds: a one-layer model and word-by-word translation."""
+    optimization = {
+        "max_updates": 10,
+        "batch_tokens": 64,
+        "learning_rate": 5e-3,
+        "warmup_updates": 5,
+        "precision": "fp32",
+        **changes,
+    }
+    values = "\n".join(f"{key} = {json.dumps(value)}" for key, value in optimization.items())
+    path = folder / f"{output}.toml"
+    path.write_text(
+        f"""
+name = "words"
+output = {json.dumps(str(folder / output))}
+[languages]
+source = "en"
+target = "de"
+[data]
+root = {json.dumps(str(folder))}
+max_tokens = 32
+train = [{{ name = "words", source = "train.en", target = "train.de" }}]
+valid = [{{ name = "words", source = "valid.en", target = "valid.de" }}]
+drop_validation_sources = false
+[vocabulary]
+vocab_size = 300
+sampling_alpha = 0.5
+[model]
+preset = "tiny"
+d_model = 32
+ffn_dim = 64
+num_encoder_layers = 1
+num_decoder_layers = 1
+max_positions = 64
+[optimization]
+{values}
+[validation]
+every_updates = 4
+max_sentences = 4
+[saving]
+every_updates = 3
+average_last = 2
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+def draw_from_two_corpora(path: Path) -> None:
+    text = path.read_text()
+    second = '{ name = "other", source = "valid.en", target = "valid.de", weight = 2.0 }'
+    text = text.replace('"train.de" }]', f'"train.de" }}, {second}]')
+    mixture = "mixture = { temperature = 2.0, epoch_pairs = 30 }"
+    path.write_text(text.replace("max_tokens = 32", f"max_tokens = 32\n{mixture}"))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    write_corpus(tmp_path, "train", 60, seed=1)
+    write_corpus(tmp_path, "valid", 8, seed=2)
+    return tmp_path
+
+
+def final_weights(folder: Path) -> dict[str, Tensor]:
+    return load_checkpoint(folder / "final").model.state_dict()
+
+
+def assert_equal_weights(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize(
+    ("where", "update", "ends", "optimizer"),
+    [
+        ("kill_after_update", 7, -signal.SIGKILL, "adamw"),
+        ("kill_before_state", 6, -signal.SIGKILL, "muon"),
+        # The uncaught KeyboardInterrupt, once the state is saved.
+        ("interrupt", 7, 1, "adamw"),
+    ],
+)
+def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
+    corpus: Path, where: str, update: int, ends: int, optimizer: str
+) -> None:
+    unbroken, broken = (
+        write_recipe(corpus, name, optimizer=optimizer) for name in ("unbroken", "broken")
+    )
+    if where == "kill_after_update":
+        for path in (unbroken, broken):  # epochs of four or five updates
+            draw_from_two_corpora(path)
+    assert status(start(broken, where, update)) == ends
+    assert not (corpus / "broken" / "final").exists()
+    assert status(start(broken)) == 0
+    # Here: with another seed of hashes, and after whatever ran before.
+    Trainer(load_recipe(unbroken), device="cpu", show_progress=False).run()
+    assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
+    reports = [
+        json.loads((corpus / name / "report.json").read_text()) for name in ("unbroken", "broken")
+    ]
+    assert [v["update"] for v in reports[0]["validations"]] == [4, 8, 10]
+    assert reports[0] == reports[1]
+
+
+def run_group(recipe: Path, where: str = "", at: int = 0) -> list[int]:
+    """The exit statuses of two processes that train together."""
+    with socket.socket() as probe:
+        # Kept while they run, so that nobody else is given the port; they may listen on it so.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        children = [start(recipe, where, at, RANK=str(rank), **group) for rank in range(2)]
+        return [status(child) for child in children]
+
+
+def test_two_processes_go_on_to_the_weights_of_an_unbroken_run(corpus: Path) -> None:
+    unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
+    assert run_group(unbroken) == [0, 0]
+    assert 0 not in run_group(broken, "kill_after_update", 7)
+    assert run_group(broken) == [0, 0]
+    assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
+
+
+def test_two_processes_do_what_one_does_with_accumulation(corpus: Path) -> None:
+    # Without dropout and sampling the only difference is the order of floating-point sums.
+    alone = write_recipe(corpus, "alone", accumulate=2)
+    shared = write_recipe(corpus, "shared")
+    for path in (alone, shared):
+        text = path.read_text().replace('preset = "tiny"', 'preset = "tiny"\ndropout = 0.0')
+        path.write_text(text)
+    Trainer(load_recipe(alone), device="cpu", show_progress=False).run()
+    assert run_group(shared) == [0, 0]
+    one, two = final_weights(corpus / "alone"), final_weights(corpus / "shared")
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, atol=2e-4, rtol=1e-3, msg=name)
+
+
+def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", max_updates=60))
+    trainer = Trainer(recipe, device="cpu", show_progress=False)
+    final = trainer.run()
+    losses = [entry["loss"] for entry in trainer.progress.history]
+    assert losses[-1] < 0.7 * losses[0]
+    kept = sorted((corpus / "run" / "checkpoints").iterdir())
+    assert [folder.name for folder in kept] == ["update-0000057", "update-0000060"]
+    mean, _ = average_checkpoints(kept)
+    best = load_checkpoint(corpus / "run" / "best").model.state_dict()
+    weights = load_checkpoint(final).model.state_dict()
+    assert all(torch.allclose(weights[n], mean[n]) for n in weights) or all(
+        torch.equal(weights[n], best[n]) for n in weights
+    )
+    assert (corpus / "run" / "tensorboard").is_dir()
+
+
+def test_a_validation_shows_samples_with_their_references(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", max_updates=4))
+    trainer = Trainer(recipe, device="cpu", show_progress=False)
+    with caplog.at_level("INFO"):
+        trainer.run()
+    (shown,) = (m for m in caplog.messages if m.startswith("samples"))
+    sources, references = (
+        re.findall(rf"^  {side}: +(.*)$", shown, re.MULTILINE) for side in ("source", "reference")
+    )
+    assert len(sources) == len(re.findall(r"^  output: ", shown, re.MULTILINE)) == 3
+    pairs = zip(
+        *((corpus / f"valid.{side}").read_text("utf-8").splitlines() for side in ("en", "de")),
+        strict=True,
+    )
+    assert set(zip(sources, references, strict=True)) <= set(pairs)
+    assert any(m.startswith("update 1 of 4 (25 %)") and " left" in m for m in caplog.messages)
+    (events,) = (file.read_bytes() for file in (corpus / "run" / "tensorboard").iterdir())
+    assert b"valid/samples" in events
+    assert f"source:    {sources[0]}\n".encode() in events
+    # They are for the eye: the report holds numbers.
+    assert "samples" not in (corpus / "run" / "report.json").read_text()
+
+
+def test_the_rate_rises_linearly_to_its_peak_then_falls_with_the_inverse_root() -> None:
+    options = Optimization(max_updates=1, learning_rate=2.0, warmup_updates=100)
+    assert learning_rate(50, options) == pytest.approx(1.0)
+    assert learning_rate(100, options) == pytest.approx(2.0)
+    assert learning_rate(400, options) == pytest.approx(1.0)
+
+
+def test_the_loss_is_the_smoothed_cross_entropy_over_target_tokens_only(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run"))
+    model = Transformer(recipe.model_config_for(300)).eval()
+    source = torch.tensor([[10, 11, 3], [12, 3, 0]])
+    target = torch.tensor([[2, 20, 21, 3], [2, 22, 3, 0]])
+    log_probabilities = model(source, target[:, :-1]).detach().log_softmax(-1)
+    expected = 0.0
+    for row, column in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]:
+        scores = log_probabilities[row, column]
+        expected -= 0.9 * float(scores[target[row, column + 1]]) + 0.1 * float(scores.mean())
+    loss = SmoothedLoss(model, 0.1)(source, target).detach()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 511, 1100])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_loss_in_chunks_has_the_value_and_gradients_of_the_whole(
+    num_tokens: int, has_bias: bool
+) -> None:
+    generator = torch.Generator().manual_seed(num_tokens)
+    shapes = [(num_tokens, 16), (300, 16), (300,)][: 2 + has_bias]
+    inputs = [
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in shapes
+    ]
+    hidden, weight, *bias = inputs
+    labels = torch.randint(300, (num_tokens,), generator=generator)
+    logits = torch.nn.functional.linear(*inputs)
+    expected = torch.nn.functional.cross_entropy(
+        logits, labels, reduction="sum", label_smoothing=0.1
+    )
+    found = projected_cross_entropy(hidden, weight, bias[0] if bias else None, labels, 0.1)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0.0)
+    gradients = [torch.autograd.grad(loss * 0.3, inputs) for loss in (found, expected)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        without = projected_cross_entropy(hidden, weight, bias[0] if bias else None, labels, 0.1)
+    torch.testing.assert_close(without, found.detach(), rtol=1e-6, atol=0.0)
+
+
+def test_early_stopping_ends_a_run_that_no_longer_gets_better(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=400, learning_rate=1e-9)
+    text = path.read_text().replace("every_updates = 4", "every_updates = 4\npatience = 2")
+    path.write_text(text)
+    trainer = Trainer(load_recipe(path), device="cpu", show_progress=False)
+    trainer.run()
+    assert trainer.progress.update == 12
+    assert math.isfinite(trainer.progress.best_score)
+
+
+def test_a_new_run_starts_from_the_checkpoint_that_init_from_names(corpus: Path) -> None:
+    Trainer(load_recipe(write_recipe(corpus, "first")), device="cpu").run()
+    start = str(corpus / "first" / "final")
+    recipe = load_recipe(write_recipe(corpus, "second", init_from=start))
+    trainer = Trainer(recipe, device="cpu")
+    assert_equal_weights(final_weights(corpus / "first"), trainer.model.state_dict())
+
+
+def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run"))
+    trainer = Trainer(recipe, device="cpu")
+    with torch.no_grad():
+        trainer.model.target_embedding.weight.fill_(math.nan)
+    with pytest.raises(TrainingError, match=r"lower optimization\.learning_rate"):
+        trainer.run()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("ffn_dim = 64", "ffn_dim = 32", "model.ffn_dim"),
+        ("batch_tokens = 64", "batch_tokens = 2048", "optimization.batch_tokens"),
+        ("vocab_size = 300", "vocab_size = 301", "vocabulary.vocab_size"),
+        ("precision =", 'optimizer = "muon"\nprecision =', "optimization.muon_momentum"),
+        (
+            "max_tokens = 32",
+            "max_tokens = 32\nmixture = { temperature = 2.0, epoch_pairs = 30 }",
+            "data.mixture",
+        ),
+    ],
+)
+def test_a_run_does_not_go_on_with_another_recipe_and_says_what_changed(
+    corpus: Path, old: str, new: str, field: str
+) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(TrainingError, match=rf"another {field}"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_a_run_does_not_go_on_with_another_corpus(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    write_corpus(corpus, "train", 61, seed=1)
+    with pytest.raises(TrainingError, match="another training_pairs"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_a_run_does_not_go_on_with_as_many_other_pairs(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    write_corpus(corpus, "train", 60, seed=3)
+    with pytest.raises(TrainingError, match="another training_text"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+@pytest.mark.parametrize("change", ["vocab_size", "text"])
+def test_a_vocabulary_that_no_state_depends_on_is_made_anew_when_its_source_changed(
+    corpus: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """As after a run that was killed before it saved anything."""
+    path = write_recipe(corpus, "run")
+    Trainer(load_recipe(path), device="cpu")
+    first = (corpus / "run" / "tokenizer.model").read_bytes()
+    Trainer(load_recipe(path), device="cpu")
+    assert "made anew" not in caplog.text
+    with caplog.at_level("INFO"):
+        if change == "text":
+            write_corpus(corpus, "train", 60, seed=3)
+            changed = "text.sha256"
+        else:
+            path.write_text(path.read_text().replace("vocab_size = 300", "vocab_size = 301"))
+            changed = "vocabulary.vocab_size (300, now 301)"
+        trainer = Trainer(load_recipe(path), device="cpu")
+    assert "made anew" in caplog.text
+    assert changed in caplog.text
+    assert trainer.data.tokenizer.vocab_size == (300 if change == "text" else 301)
+    path.write_text(path.read_text().replace('/run"', '/fresh"'))
+    Trainer(load_recipe(path), device="cpu")
+    made, fresh = ((corpus / run / "tokenizer.model").read_bytes() for run in ("run", "fresh"))
+    assert made == fresh != first
+
+
+def test_more_updates_may_be_asked_of_a_finished_run(corpus: Path) -> None:
+    Trainer(load_recipe(write_recipe(corpus, "run", max_updates=3)), device="cpu").run()
+    longer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=5)), device="cpu")
+    longer.run()
+    assert longer.progress.update == 5
+
+
+def test_a_state_of_an_older_version_goes_on(corpus: Path) -> None:
+    """One that had AdamW alone, and counted no CPU time."""
+    Trainer(load_recipe(write_recipe(corpus, "run", max_updates=3)), device="cpu").run()
+    path = corpus / "run" / "state.pt"
+    state = torch.load(path, weights_only=True)
+    (state["optimizer"],) = state["optimizer"]
+    del state["progress"]["cpu_seconds"]
+    torch.save(state, path)
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=4)), device="cpu")
+    trainer.run()
+    assert trainer.progress.update == 4
+    (moments,) = trainer.optimizer.state_dict()
+    assert {float(each["step"]) for each in moments["state"].values()} == {4.0}
+
+
+def test_a_damaged_state_is_named(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    state = corpus / "run" / "state.pt"
+    state.write_bytes(state.read_bytes()[:-2000])
+    with pytest.raises(TrainingError, match=r"state\.pt is damaged"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_too_little_text_for_one_update_is_an_error(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", accumulate=1000))
+    with pytest.raises(TrainingError, match="too few for one update of 1000"):
+        Trainer(recipe, device="cpu").run()
+
+
+def test_the_checkpoint_holds_the_recipe_word_for_word(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=2)
+    final = Trainer(load_recipe(path), device="cpu").run()
+    assert (final / "recipe.toml").read_text() == path.read_text()
+
+
+def test_the_checkpoint_says_up_to_which_length_there_were_enough_examples(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=1)
+    trainer = Trainer(load_recipe(path), device="cpu")
+    encoded = trainer.data.epoch(0).encoded
+    shortest = trainer.data.tokenizer.encode_batch(trainer.data.train.sources)
+    length = load_checkpoint(trainer.run()).trained_length
+    # Of 60 pairs the longest one is a thousandth and more.
+    assert length == max(map(len, shortest)) + 1
+    assert length <= max(map(len, encoded.sources)) + 1 <= 32
+
+
+def test_the_rate_falls_to_nothing_over_the_cooldown() -> None:
+    options = Optimization(
+        max_updates=200, learning_rate=2.0, warmup_updates=50, cooldown_updates=100
+    )
+    plain = options.model_copy(update={"cooldown_updates": 0})
+    assert learning_rate(101, options) == learning_rate(101, plain)
+    assert learning_rate(151, options) == pytest.approx(learning_rate(151, plain) / 2)
+    assert learning_rate(200, options) == pytest.approx(learning_rate(200, plain) / 100)
+
+
+def test_a_report_shows_the_curves_of_the_run(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=9)
+    Trainer(load_recipe(path), device="cpu", show_progress=False).run()
+    page = (corpus / "run" / "report.md").read_text()
+    assert page.startswith("# Training run words\n")
+    assert "3 validations up to update 9" in page
+    assert "![Curves](curves.svg)" in page
+    root = ElementTree.parse(corpus / "run" / "curves.svg").getroot()
+    points = [line.attrib["points"].split() for line in root.iter() if "points" in line.attrib]
+    # The training loss, the validation loss, BLEU of one corpus, the speed.
+    assert [len(line) for line in points] == [9, 3, 3, 9]
+
+
+def test_a_curve_is_thinned_to_means_of_neighbours() -> None:
+    curve = [(float(x), float(x % 2)) for x in range(1, 1001)]
+    thin = thinned(curve)
+    assert len(thin) <= 400
+    assert thin[-1][0] == 1000.0
+    assert all(0.3 <= y <= 0.7 for _, y in thin[:-1])
+    assert thinned([]) == []
+
+
+@contextlib.contextmanager
+def when_paused(do: Callable[[], None]) -> Iterator[None]:
+    """Call `do` when a run logs that it is paused."""
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("paused"):
+                do()
+
+    logger, watch = logging.getLogger("model.training.training"), Watch()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(watch)
+    try:
+        yield
+    finally:
+        logger.removeHandler(watch)
+        logger.setLevel(level)
+
+
+def test_a_run_is_paused_by_a_file_and_goes_on_when_it_is_gone(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=2)), device="cpu")
+    pause = corpus / "run" / "pause"
+    pause.touch()
+    with when_paused(pause.unlink):
+        trainer.run()
+    assert not pause.exists()
+    assert f"paused at update 0; remove {pause} to go on" in caplog.text
+    assert trainer.progress.update == 2
+
+
+def test_a_paused_run_can_be_interrupted(corpus: Path) -> None:
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run")), device="cpu")
+    (corpus / "run" / "pause").touch()
+    with (
+        when_paused(lambda: signal.raise_signal(signal.SIGTERM)),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        trainer.run()
+    assert (corpus / "run" / "state.pt").exists()

@@ -1,0 +1,490 @@
+"""Which request is next: each in the end, and none at the cost of others."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.batching.fair_queue import FairQueue
+from service.batching.records import RequestEntry
+from service.batching.score_scheduler import ScoreScheduler
+from service.domain.requests import Priority, ScoringRequest, SearchOptions
+from tests.searches import EOS, moody_runner, run_all, search, submitted
+
+
+def make_entry(
+    client: str,
+    work: int = 1,
+    priority: Priority = Priority.NORMAL,
+    beam_size: int = 1,
+    client_id: str = "",
+) -> RequestEntry:
+    source = range(10, 9 + work)  # and EOS
+    options = SearchOptions(beam_size=beam_size)
+    request = search(source, options, client=client, client_id=client_id, priority=priority)
+    return RequestEntry(request)
+
+
+def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> RequestEntry:
+    source = (*range(10, 9 + work), EOS)
+    request = ScoringRequest(source, target_ids=(EOS,), client=client, priority=priority)
+    return RequestEntry(submitted(request, 1))
+
+
+class BothQueues:
+    """Translations, and the scheduler of scores that shares clients' work with them."""
+
+    def __init__(self) -> None:
+        self.translations = FairQueue()
+        self.scores = ScoreScheduler(1, self.translations, EOS)  # one score at a time
+
+    def __len__(self) -> int:
+        return len(self.translations) + len(self.scores)
+
+    def push(self, entry: RequestEntry) -> None:
+        (self.translations if entry.num_rows else self.scores).push(entry)
+
+    def discard(self, entry: RequestEntry) -> None:
+        (self.translations if entry.num_rows else self.scores).discard(entry)
+
+    def next_score(self) -> RequestEntry | None:
+        return self.scores._waiting.peek()
+
+    def take(self, *, scored: bool = False) -> RequestEntry:
+        if not scored:
+            return self.translations.take()
+        [entry] = self.scores.schedule(0.0, beside_rows=False)
+        return entry
+
+
+clients = st.sampled_from("abcd")
+priorities = st.sampled_from(list(Priority))
+operations = st.lists(
+    st.tuples(st.just("push"), clients, st.integers(1, 30), priorities)
+    | st.tuples(st.sampled_from(["take", "discard"]), st.integers(0, 100)),
+    max_size=80,
+)
+
+
+@given(operations)
+def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
+    operations: list[tuple[str, int]],
+) -> None:
+    queue = FairQueue()
+    waiting: list[RequestEntry] = []
+    taken: list[RequestEntry] = []
+
+    def take() -> None:
+        expected = queue.peek()
+        assert expected is not None
+        assert queue.peek() is expected
+        one = queue.take()
+        assert one is expected
+        waiting.remove(one)
+        taken.append(one)
+        # The first of those of its client and priority.
+        flow = (one.request.client, one.request.priority)
+        numbers = [id(j) for j in pushed if (j.request.client, j.request.priority) == flow]
+        later = [j for j in waiting if (j.request.client, j.request.priority) == flow]
+        assert all(numbers.index(id(one)) < numbers.index(id(j)) for j in later)
+
+    pushed: list[RequestEntry] = []
+    for name, *arguments in operations:
+        if name == "push":
+            one = make_entry(*arguments)  # type: ignore[arg-type]
+            queue.push(one)
+            pushed.append(one)
+            waiting.append(one)
+        elif waiting and name == "take":
+            take()
+        elif waiting:
+            one = waiting.pop(arguments[0] % len(waiting))
+            assert queue.discard(one)
+            assert not queue.discard(one)
+        assert len(queue) == len(waiting)
+        assert set(queue) == set(waiting)
+    while waiting:
+        take()
+    assert queue.peek() is None
+    assert len(set(taken)) == len(taken)
+
+
+def flow_of(one: RequestEntry) -> tuple[str, Priority]:
+    return one.request.client, one.request.priority
+
+
+kinds = st.booleans()
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("push"), kinds, clients, st.integers(1, 30), priorities)
+        | st.tuples(st.just("take"), kinds)
+        | st.tuples(st.just("discard"), st.integers(0, 100)),
+        max_size=120,
+    )
+)
+def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
+    operations: list[tuple[Any, ...]],
+) -> None:
+    queue = BothQueues()
+    waiting: list[RequestEntry] = []
+
+    def take(scored: bool) -> None:
+        heads = queue.translations.peek(), queue.next_score()
+        expected, other = heads[scored], heads[not scored]
+        of_kind = [one for one in waiting if (one.num_rows == 0) == scored]
+        if not of_kind:
+            assert expected is None
+            return
+        one = queue.take(scored=scored)
+        assert one is expected
+        assert (queue.translations.peek(), queue.next_score())[not scored] is other
+        first = next(job for job in of_kind if flow_of(job) == flow_of(one))
+        assert one is first
+        waiting.remove(one)
+
+    for name, *arguments in operations:
+        if name == "push":
+            scored, *rest = arguments
+            waiting.append(score(*rest) if scored else make_entry(*rest))
+            queue.push(waiting[-1])
+        elif name == "take":
+            take(*arguments)
+        elif waiting:
+            one = waiting.pop(arguments[0] % len(waiting))
+            queue.discard(one)
+        assert len(queue) == len(waiting)
+        assert {*queue.translations, *queue.scores} == set(waiting)
+        assert queue.translations.num_rows == sum(one.num_rows for one in waiting)
+    while waiting:
+        take(waiting[0].num_rows == 0)
+    assert queue.translations.peek() is queue.next_score() is None
+
+
+sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
+
+
+@given(st.dictionaries(clients, st.tuples(sizes, sizes), min_size=2), st.lists(kinds, max_size=80))
+def test_scores_are_shared_by_themselves_and_count_among_translations(
+    works: dict[str, tuple[list[int], list[int]]], turns: list[bool]
+) -> None:
+    queue = BothQueues()
+    for client, (translated, scored) in works.items():
+        for number in range(len(turns) + 1):
+            queue.push(make_entry(client, translated[number % len(translated)]))
+            queue.push(score(client, scored[number % len(scored)]))
+    in_all = dict.fromkeys(works, 0)
+    in_scores = dict.fromkeys(works, 0)
+    at_its_head = dict.fromkeys(works, 0)  # what it had got when its next translation came first
+    for is_score in turns:
+        one = queue.take(scored=is_score)
+        client = one.request.client
+        in_all[client] += one.work
+        if is_score:
+            assert in_scores[client] == min(in_scores.values())
+            in_scores[client] += one.work
+        else:
+            assert at_its_head[client] == min(at_its_head.values())
+            at_its_head[client] = in_all[client]
+
+
+def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translates() -> None:
+    queue = BothQueues()
+    for _ in range(1000):
+        queue.push(make_entry("translates", work=30))
+        queue.push(score("scores"))
+    for number in range(500):
+        queue.take()
+        if number % 10 == 0:
+            queue.take(scored=True)
+    queue.push(score("translates"))
+    queue.push(score("one"))
+    next_ones = {queue.take(scored=True).request.client for _ in range(4)}
+    assert next_ones == {"translates", "scores", "one"}
+
+
+def test_whose_scores_are_passed_saves_nothing_up() -> None:
+    queue = BothQueues()
+    queue.push(score("passed"))
+    for _ in range(1000):
+        queue.push(make_entry("busy"))
+    for _ in range(500):
+        queue.take()
+    for _ in range(100):
+        queue.push(make_entry("passed"))
+    first = Counter(queue.take().request.client for _ in range(100))
+    assert first["passed"] == pytest.approx(50, abs=2)
+
+
+@pytest.mark.parametrize("waits_before", [True, False])
+def test_where_translations_wait_scores_count(waits_before: bool) -> None:
+    queue = BothQueues()
+    both = [make_entry("both") for _ in range(100)]
+    for _ in range(100):
+        queue.push(make_entry("plain"))
+        queue.push(score("both"))
+    if waits_before:
+        for one in both:
+            queue.push(one)
+    for _ in range(30):
+        queue.take(scored=True)
+    if not waits_before:
+        for one in both:
+            queue.push(one)
+    first = Counter(queue.take().request.client for _ in range(50))
+    assert first["plain"] - first["both"] == pytest.approx(30, abs=3)
+
+
+def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> None:
+    queue = BothQueues()
+    for _ in range(50):
+        queue.push(score("scored", work=30))
+        queue.take(scored=True)
+    for _ in range(50):
+        queue.push(make_entry("scored", work=30))
+        queue.push(make_entry("plain", work=30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["scored"] == pytest.approx(10, abs=1)
+
+
+@given(
+    st.dictionaries(clients, st.lists(st.integers(1, 30), min_size=1, max_size=40), min_size=2),
+)
+def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) -> None:
+    queue = FairQueue()
+    for client, sizes in works.items():
+        for size in sizes:
+            queue.push(make_entry(client, size))
+    largest = max(size for sizes in works.values() for size in sizes)
+    done: Counter[str] = Counter()
+    left = {client: len(sizes) for client, sizes in works.items()}
+    while min(left.values()):  # until somebody has nothing left to wait for
+        one = queue.take()
+        done[one.request.client] += one.work
+        left[one.request.client] -= 1
+        assert (
+            max(done[client] for client in works) - min(done[client] for client in works)
+            <= 2 * largest
+        )
+
+
+def test_tokens_that_are_asked_for_count_as_work() -> None:
+    """A word that must be translated by 20 tokens is as much as 20 words."""
+    queue = FairQueue()
+    wordy = SearchOptions(min_new_tokens=20)
+    led = SearchOptions(prefix_ids=(5,) * 20)
+    for _ in range(40):
+        queue.push(make_entry("plain", 20))
+        queue.push(RequestEntry(search([10], wordy, client="wordy")))
+        queue.push(RequestEntry(search([10], led, client="led")))
+        queue.push(RequestEntry(search([10], wordy, max_new_tokens=2, client="short")))
+    taken = Counter(queue.take().request.client for _ in range(39))
+    assert abs(taken["plain"] - taken["wordy"]) <= 1
+    assert abs(taken["plain"] - taken["led"]) <= 1
+    assert taken["short"] >= 7 * taken["plain"]
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -> None:
+    """Words that go on for 30 steps each are as much as 30 words, whatever they seemed to be."""
+    queue = FairQueue()
+    for _ in range(40):
+        queue.push(make_entry("plain", 30, priority))
+        queue.push(make_entry("endless", 1, priority))
+    taken: Counter[str] = Counter()
+    for _ in range(40):
+        one = queue.take()
+        one.num_steps = 30
+        queue.settle(one)
+        taken[one.request.client] += 1
+    assert abs(taken["plain"] - taken["endless"]) <= 2
+
+
+def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
+    queue = FairQueue()
+    for _ in range(100):
+        queue.push(make_entry("alone"))
+        one = queue.take()
+        one.num_steps = 30
+        queue.settle(one)
+    for _ in range(20):
+        queue.push(make_entry("alone", 30))
+        queue.push(make_entry("new", 30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["alone"] == pytest.approx(10, abs=1)
+
+
+def test_a_scheduler_settles_what_its_rows_took() -> None:
+    """A text that is forbidden to end gets no more steps than one that is long from the start."""
+    scheduler, runner = moody_runner(max_rows=1)
+    endless = SearchOptions(suppressed_ids=(EOS,))
+    long = SearchOptions(min_new_tokens=20)
+    jobs = [
+        search([10], *kind, client=client)
+        for _ in range(10)
+        for client, kind in (("endless", (endless, 20)), ("long", (long, 20)))
+    ]
+    scheduler.add(jobs)
+    client_of = {job.id: job.request.client for job in jobs}
+    ended = [client_of[number] for number in run_all(scheduler, runner)]  # in order
+    for count in range(1, 20):
+        assert abs(2 * ended[:count].count("endless") - count) <= 2
+
+
+def test_one_text_overtakes_ten_thousand() -> None:
+    queue = FairQueue()
+    for _ in range(10_000):
+        queue.push(make_entry("many"))
+    for _ in range(17):
+        queue.take()
+    queue.push(make_entry("one"))
+    assert "one" in [queue.take().request.client for _ in range(2)]
+
+
+def test_a_beam_counts_as_its_rows() -> None:
+    queue = FairQueue()
+    for _ in range(100):
+        queue.push(make_entry("beams", beam_size=4))
+        queue.push(make_entry("greedy"))
+    first = Counter(queue.take().request.client for _ in range(50))
+    assert first["greedy"] == pytest.approx(40, abs=2)
+
+
+def test_priorities_are_shares() -> None:
+    queue = FairQueue()
+    for _ in range(2000):
+        for priority in Priority:
+            queue.push(make_entry("same client", priority=priority))
+    first = Counter(queue.take().request.priority for _ in range(73 * 20))
+    assert first[Priority.LOW] == pytest.approx(20, abs=2)
+    assert first[Priority.NORMAL] == pytest.approx(160, abs=3)
+    assert first[Priority.HIGH] == pytest.approx(1280, abs=5)
+
+
+def test_who_was_idle_has_saved_nothing_up() -> None:
+    queue = FairQueue()
+    queue.push(make_entry("late"))
+    assert queue.take().request.client == "late"
+    for _ in range(1000):
+        queue.push(make_entry("busy"))
+    for _ in range(500):
+        queue.take()
+    for _ in range(100):
+        queue.push(make_entry("late"))
+    first = Counter(queue.take().request.client for _ in range(100))
+    assert first["late"] == pytest.approx(50, abs=2)
+
+
+def test_coming_one_at_a_time_is_no_advantage() -> None:
+    """A client whose queue is empty now and then is not served again before the others' turns."""
+    queue = FairQueue()
+    for _ in range(300):
+        for client in "abc":
+            queue.push(make_entry(client))
+    queue.push(make_entry("single"))
+    served: Counter[str] = Counter()
+    for _ in range(400):
+        client = queue.take().request.client
+        served[client] += 1
+        queue.peek()
+        if client == "single":
+            queue.push(make_entry("single"))
+    assert served["single"] == pytest.approx(100, abs=2)
+
+
+def test_giving_up_costs_nothing() -> None:
+    queue = FairQueue()
+    given_up = [make_entry("impatient", work=30) for _ in range(1000)]
+    for one in given_up:
+        queue.push(one)
+    for _ in range(50):
+        queue.push(make_entry("other", work=30))
+    for one in given_up:
+        queue.discard(one)
+    for _ in range(50):
+        queue.push(make_entry("impatient", work=30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["impatient"] == pytest.approx(10, abs=1)
+
+
+client_ids = st.sampled_from(["", "one", "two", "three"])
+works = st.lists(st.integers(1, 30), min_size=1, max_size=30)
+
+
+@given(st.dictionaries(clients, works, min_size=2), st.data())
+def test_a_client_s_share_is_the_same_however_many_ids_it_names(
+    works: dict[str, list[int]], data: st.DataObject
+) -> None:
+    """The order of clients is that without ids, where all requests of a client are as large."""
+    plain, divided = FairQueue(), FairQueue()
+    ids = client_ids | st.uuids().map(str)
+    for client, sizes in works.items():
+        for _ in sizes:
+            plain.push(make_entry(client, sizes[0]))
+            divided.push(make_entry(client, sizes[0], client_id=data.draw(ids)))
+    while len(plain):
+        one, other = plain.take(), divided.take()
+        assert one.request.client == other.request.client
+        for queue, entry in ((plain, one), (divided, other)):
+            entry.num_steps = 40
+            queue.settle(entry)
+    assert divided.peek() is None
+
+
+@given(st.dictionaries(client_ids, works, min_size=2), st.integers(0, 40))
+def test_ids_of_a_client_that_always_wait_get_the_same_work(
+    works: dict[str, list[int]], num_steps: int
+) -> None:
+    queue = FairQueue()
+    for client_id, sizes in works.items():
+        for size in sizes:
+            queue.push(make_entry("tenant", size, client_id=client_id))
+    for _ in range(1000):
+        queue.push(make_entry("other"))
+    largest = max(num_steps, *(size for sizes in works.values() for size in sizes))
+    done: Counter[str] = Counter()
+    left = {client_id: len(sizes) for client_id, sizes in works.items()}
+    while min(left.values()):  # until one has nothing left to wait for
+        one = queue.take()
+        if one.request.client == "other":
+            continue
+        one.num_steps = num_steps
+        queue.settle(one)
+        done[one.request.client_id] += max(one.work, num_steps)
+        left[one.request.client_id] -= 1
+        assert max(done[i] for i in works) - min(done[i] for i in works) <= 3 * largest
+
+
+def test_one_text_overtakes_ten_thousand_of_another_id() -> None:
+    queue = FairQueue()
+    for _ in range(10_000):
+        queue.push(make_entry("tenant", client_id="many"))
+    for _ in range(17):
+        queue.take()
+    queue.push(make_entry("tenant", client_id="one"))
+    assert "one" in [queue.take().request.client_id for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", [lambda n: ("tenant", n), lambda n: (n, "")])
+def test_invented_ids_leave_nothing_behind(name: Callable[[str], tuple[str, str]]) -> None:
+    """What a queue holds for new clients or ids has a bound, although some always wait."""
+    queue = FairQueue()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            client, client_id = name(str(number))
+            queue.push(make_entry(client, client_id=client_id))
+            if number > 2:
+                queue.settle(queue.take())
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(queue) == 3
+    assert num_bytes < 1_500_000

@@ -1,0 +1,482 @@
+"""An engine whose rows are in lanes, each on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from bench.submission import submit, submit_many
+from model.bundle.tokenizer import Tokenizer
+from service.domain.plan import RunnerLimits, ScoreItem
+from service.domain.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
+from service.engine.engine import Engine, EngineConfig
+from service.engine.generation import Generation
+from service.errors import (
+    InternalError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    UnavailableError,
+)
+from service.translation.options import TranslateOptions
+from service.translation.translator import Translator
+from tests.fake_lanes import FakeLanes
+from tests.fake_scorer import FakeScorer
+from tests.unit.service.engine.test_engine import (
+    Clock,
+    Recorder,
+    check_prediction,
+    endless,
+    request,
+    settled,
+)
+
+LIMITS = RunnerLimits(
+    max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
+)
+
+
+@asynccontextmanager
+async def serving(
+    runner: FakeLanes,
+    turn_rows: int = 1,
+    recorder: Recorder | None = None,
+    scorer: FakeScorer | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[Engine]:
+    config = EngineConfig(turn_rows_per_lane=turn_rows)
+    engine = Engine(runner, config, recorder, scorer or FakeScorer(), clock=clock)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        runner.release()
+        await engine.stop()
+        assert runner.closed
+        assert not engine.has_failed
+
+
+async def all_held(runner: FakeLanes) -> None:
+    """Wait until every lane has a step in flight that does not end."""
+    for fake in runner.runners:
+        await asyncio.to_thread(fake.wait_until_blocked)
+
+
+async def all_busy(engine: Engine, runner: FakeLanes) -> list[Generation]:
+    """Eight requests that fill both lanes, each of which has a step in flight that does not end."""
+    generations = submit_many(engine, [request(10 + n) for n in range(8)])
+    await all_held(runner)
+    return generations
+
+
+@pytest.mark.parametrize("num_lanes", [2, 3, 5])
+async def test_each_gets_the_answer_it_gets_alone(num_lanes: int) -> None:
+    runner, recorder = FakeLanes(LIMITS, num_lanes), Recorder()
+    requests = [request(*range(10, 10 + i % 20)) for i in range(300)]
+    async with serving(runner, recorder=recorder) as engine:
+        for asked, generation in zip(requests, submit_many(engine, requests), strict=True):
+            check_prediction(runner.runners[0], asked, await generation.result())
+    assert len(recorder.finished) == len(recorder.admitted) == recorder.encodes == 300
+    assert all("beside" in ways for ways in runner.ways)
+
+
+async def test_one_at_a_time_has_the_whole_processor() -> None:
+    runner = FakeLanes(LIMITS)
+    async with serving(runner) as engine:
+        for number in range(5):
+            await submit(engine, request(*range(10, 20 + number))).result()
+    assert set(runner.ways[0]) == {"alone"}
+    assert not runner.ways[1]
+
+
+async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn() -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    runner.hold()
+    async with serving(runner, recorder=recorder) as engine:
+        generations = await all_busy(engine, runner)
+        assert [ways[-1] for ways in runner.ways] == ["beside", "beside"]
+        many = generations[:3] + generations[5:]  # all but one of each lane
+        for generation in many:
+            generation.cancel()
+        for fake in runner.runners:
+            fake.allow()
+        for generation in many:  # the last are answered when both lanes have been planned for
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+        num_steps, num_turns = [len(ways) for ways in runner.ways], len(runner.stepped)
+        runner.release()
+        for generation in generations[3:5]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        # One may be in flight that began beside the other lane's; then they take turns.
+        for ways, before in zip(runner.ways, num_steps, strict=True):
+            assert set(ways[before + 1 :]) == {"alone"}
+        both = runner.stepped[num_turns + 2 : num_turns + 20]
+        assert all(lane != after for lane, after in pairwise(both)), "one had two turns"
+    assert recorder.rows[-1] == 1, "a turn is of one lane's rows"
+    assert max(recorder.rows) == 8, "beside each other, the rows of all lanes step"
+
+
+async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
+    runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
+    runner.hold()
+    async with serving(runner, turn_rows=2) as engine:
+        generations = submit_many(engine, [request(10 + n) for n in range(4)])
+        await all_held(runner)
+        [ways] = runner.ways
+        assert ways == ["beside"]
+        for generation in generations[:2]:
+            generation.cancel()
+        runner.release()
+        for generation in generations[2:]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        assert set(ways[1:]) == {"alone"}
+
+
+async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner, turn_rows=0) as engine:
+        generations = await all_busy(engine, runner)
+        # The second lane goes through its texts while the first one's step is in flight.
+        runner.runners[1].release()
+        results = [asyncio.ensure_future(generation.result()) for generation in generations]
+        await asyncio.wait(results, return_when=asyncio.FIRST_COMPLETED)
+        assert not runner.runners[0].plans
+        runner.release()
+        await asyncio.gather(*results)
+
+
+async def while_one_is_encoded(engine: Engine, runner: FakeLanes) -> list[Generation]:
+    """Six requests that step, and a seventh whose encode has begun and does not end."""
+    runner.hold()
+    generations = submit_many(engine, [request(10 + n) for n in range(6)])
+    await all_held(runner)
+    runner.may_encode.clear()
+    generations.append(submit(engine, request(30)))
+    await asyncio.to_thread(runner.is_encoding.wait)
+    for fake in runner.runners:
+        fake.release()
+    return generations
+
+
+async def test_nobody_waits_for_another_s_encode() -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    async with serving(runner, turn_rows=0, recorder=recorder) as engine:
+        *others, new_request = await while_one_is_encoded(engine, runner)
+        for generation in others:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        assert recorder.encodes == 6
+        runner.may_encode.set()
+        check_prediction(runner.runners[0], new_request.request, await new_request.result())
+    assert [len(sources) for sources in runner.encoded] == [6, 1]
+    assert recorder.encodes == 7
+
+
+async def test_few_are_encoded_where_they_join() -> None:
+    runner = FakeLanes(LIMITS)
+    async with serving(runner, turn_rows=2) as engine:
+        for generation in submit_many(engine, [request(10 + n) for n in range(4)]):
+            await generation.result()
+    assert not runner.encoded
+
+
+async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
+    runner, clock = FakeLanes(LIMITS, script=endless), Clock()
+    async with serving(runner, turn_rows=0, clock=clock) as engine:
+        *others, new_request = await while_one_is_encoded(engine, runner)
+        late = submit(engine, request(31, deadline=clock.now + 5))
+        new_request.cancel()
+        assert (await new_request.result()).finish_reason is FinishReason.CANCELLED
+        clock.now += 6
+        assert (await late.result()).finish_reason is FinishReason.DEADLINE
+        runner.may_encode.set()
+        for generation in others:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await submit(engine, request(32)).result()
+    joined = [item.source_ids for fake in runner.runners for p in fake.plans for item in p.encodes]
+    assert len(joined) == 7
+
+
+async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCaptureFixture) -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    async with serving(runner, turn_rows=0, recorder=recorder) as engine:
+        *others, new_request = await while_one_is_encoded(engine, runner)
+        runner.failures.append(RuntimeError("broken"))
+        runner.may_encode.set()
+        error = (await new_request.result()).error
+        assert isinstance(error, InternalError)
+        assert "broken" not in str(error)
+        assert "RuntimeError: broken" in caplog.text
+        for generation in [*others, submit(engine, request(32))]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        runner.failures.append(RuntimeError("broken"))
+        last = submit(engine, request(33, request_id="r-33"))
+        assert (await last.result()).error is not None
+        assert "encoding failed for the requests ['r-33']" in caplog.text
+        assert recorder.queue[-1] == (0, 0), "nobody is left, and the gauges say so"
+
+
+async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
+    runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
+    async with serving(runner, turn_rows=2) as engine:
+        runner.hold()
+        generations = submit_many(engine, [request(10 + n) for n in range(4)])
+        await all_held(runner)
+        runner.may_encode.clear()
+        new_request = submit(engine, request(30))
+        runner.runners[0].allow()  # an encode begins between two steps
+        await asyncio.to_thread(runner.is_encoding.wait)
+        for generation in generations[:3]:
+            generation.cancel()
+        runner.runners[0].release()
+        assert (await generations[3].result()).finish_reason is FinishReason.LENGTH
+        [ways] = runner.ways
+        assert set(ways) == {"beside"}
+        runner.may_encode.set()
+        await new_request.result()
+        assert ways[-1] == "alone"
+
+
+async def test_stopping_waits_for_an_encode() -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    async with serving(runner, turn_rows=0) as engine:
+        generations = await while_one_is_encoded(engine, runner)
+        stopping = asyncio.create_task(engine.stop())
+        await settled()
+        assert not runner.closed
+        runner.may_encode.set()
+        await stopping
+        assert (await generations[-1].result()).finish_reason is FinishReason.CANCELLED
+
+
+async def test_a_step_that_fails_fails_its_own_lane() -> None:
+    runner = FakeLanes(LIMITS)
+    runner.hold()
+    async with serving(runner, turn_rows=0) as engine:
+        requests = [request(*range(10, 18 + n)) for n in range(8)]
+        generations = submit_many(engine, requests)
+        await all_held(runner)
+        runner.runners[1].fail_next(RuntimeError("broken"))
+        runner.release()
+        results = [await generation.result() for generation in generations]
+        failed = [result for result in results if result.error is not None]
+        assert len(failed) == 4
+        assert all(isinstance(result.error, InternalError) for result in failed)
+        for asked, result in zip(requests, results, strict=True):
+            if result.error is None:
+                check_prediction(runner.runners[0], asked, result)
+        check_prediction(runner.runners[0], requests[0], await submit(engine, requests[0]).result())
+
+
+async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner, turn_rows=0) as engine:
+        generations = await all_busy(engine, runner)
+        for generation in generations[:7]:
+            generation.cancel()
+        results = [asyncio.ensure_future(generation.result()) for generation in generations]
+        for fake in runner.runners:
+            fake.allow()
+        for result in await asyncio.gather(*results[:7]):
+            assert result.finish_reason is FinishReason.CANCELLED
+            assert isinstance(result.error, RequestCancelledError)
+        runner.release()
+        assert (await results[7]).finish_reason is FinishReason.LENGTH
+    assert sorted(plan.num_rows for fake in runner.runners for plan in fake.plans[1:2]) == [1]
+
+
+async def test_stopping_ends_everybody() -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner, turn_rows=0) as engine:
+        generations = submit_many(engine, [request(10 + n) for n in range(20)])
+        await all_held(runner)
+        stopping = asyncio.create_task(engine.stop())
+        await settled()
+        runner.release()
+        await stopping
+        for generation in generations:
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+
+
+async def test_scores_beside_steps() -> None:
+    runner = FakeLanes(LIMITS)
+    async with serving(runner) as engine:
+        await engine.prepare_scoring()
+        asked = [ScoringRequest((10 + n, 3), target_ids=(11, 12, 3)) for n in range(30)]
+        translated = [request(*range(10, 10 + n)) for n in range(30)]
+        mixed: list[GenerationRequest] = [
+            one for pair in zip(asked, translated, strict=True) for one in pair
+        ]
+        results = [await generation.result() for generation in submit_many(engine, mixed)]
+    for one, result in zip(mixed, results, strict=True):
+        if isinstance(one, ScoringRequest):
+            score = FakeScorer().predict(ScoreItem(one.source_ids, one.target_ids))
+            (hypothesis,) = result.hypotheses
+            assert hypothesis.token_log_probabilities == score.log_probabilities.tolist()
+        else:
+            check_prediction(runner.runners[0], one, result)
+
+
+async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
+    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
+    runner.hold()
+    async with serving(runner, turn_rows=0, scorer=scorer) as engine:
+        await engine.prepare_scoring()
+        generations = await all_busy(engine, runner)
+        scorer.failures.append(RuntimeError("broken"))
+        failing = submit(engine, ScoringRequest((10, 3), target_ids=(11, 3)))
+        cancelled = submit(engine, ScoringRequest((10, 3), target_ids=(12, 3)))
+        cancelled.cancel()
+        runner.release()
+        assert isinstance((await failing.result()).error, InternalError)
+        assert (await cancelled.result()).finish_reason is FinishReason.CANCELLED
+        fine = await submit(engine, ScoringRequest((10, 3), target_ids=(11, 3))).result()
+        assert fine.error is None
+        for generation in generations:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+
+
+async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
+    runner.hold()
+    async with serving(runner, turn_rows=0, scorer=scorer) as engine:
+        await engine.prepare_scoring()
+        generations = await all_busy(engine, runner)
+        runner.runners[0].allow()
+        await asyncio.to_thread(runner.runners[0].wait_until_blocked)
+        [plan] = runner.runners[0].plans
+        in_first = {item.source_ids for item in plan.encodes}
+        there = [one for one in generations if one.request.source_ids in in_first]
+        assert len(there) == 4
+        for generation in there[1:]:
+            generation.cancel()
+        runner.runners[0].allow()
+        for generation in there[1:]:
+            await generation.result()
+        # The second lane has more rows now, so that it scores; the first steps beside it.
+        scorer.may_score.clear()
+        score = submit(engine, ScoringRequest((10, 3), request_id="r-1", target_ids=(11, 3)))
+        runner.runners[1].release()
+        await asyncio.to_thread(scorer.is_scoring.wait)
+        score.cancel()
+        runner.runners[0].allow()
+        assert (await score.result()).finish_reason is FinishReason.CANCELLED
+        scorer.may_score.set()
+        runner.release()
+        for generation in generations:
+            if generation not in there[1:]:
+                assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        scorer.failures.append(RuntimeError("broken"))
+        failing = submit(engine, ScoringRequest((10, 3), request_id="r-2", target_ids=(11, 3)))
+        assert isinstance((await failing.result()).error, InternalError)
+    assert "scoring failed for the requests ['r-2']" in caplog.text
+    assert "Exception in callback" not in caplog.text
+
+
+async def test_streams_and_deadlines_in_lanes() -> None:
+    runner, clock = FakeLanes(LIMITS, script=endless), Clock()
+    runner.hold()
+    async with serving(runner, turn_rows=0, clock=clock) as engine:
+        requests = [request(10 + n, deadline=clock.now + 5 if n % 2 else None) for n in range(8)]
+        generations = submit_many(engine, requests)
+        await all_held(runner)
+        clock.now += 6
+        runner.release()
+        for number, generation in enumerate(generations):
+            if number % 2:
+                assert (await generation.result()).finish_reason is FinishReason.DEADLINE
+            else:
+                streamed = [token async for tokens in generation for token in tokens]
+                assert streamed == (await generation.result()).token_ids
+
+
+async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    clock = Clock()
+    engine = Engine(runner, EngineConfig(turn_rows_per_lane=0), clock=BreakableClock(clock))
+    await engine.start()
+    generations = await all_busy(engine, runner)
+    clock.now = math.nan
+    runner.runners[1].release()  # whose step's end is looked at the clock for
+    for generation in generations:
+        assert isinstance((await generation.result()).error, UnavailableError)
+    assert engine.has_failed
+    assert not runner.closed, "a lane still steps"
+    runner.release()
+    await engine.stop()
+    assert "the step loop failed" in caplog.text
+
+
+async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> None:
+    """Cancels, and the encodes of those that move up, don't hide the lanes from the watchdog."""
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        await all_busy(engine, runner)
+        waiting = submit_many(engine, [request(10 + n) for n in range(40)])
+        reports = []
+        for generation in waiting[:30]:
+            generation.cancel()
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+            reports.append(num_reports(engine))
+        # The first cancel brings along what was encoded before the lanes stepped.
+        assert set(reports[1:]) == {reports[0]}
+        runner.release()
+        await waiting[30].result()
+        assert num_reports(engine) > reports[0]
+
+
+def num_reports(engine: Engine) -> int:
+    progress = engine.pulse()
+    assert progress is not None
+    return progress.num_reports
+
+
+def test_threads_begin_with_the_start() -> None:
+    Engine(FakeLanes(LIMITS))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
+
+
+class BreakableClock:
+    """Breaks, for whoever is not the event loop, once the time is not a number."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._owner = threading.get_ident()
+
+    def __call__(self) -> float:
+        if math.isnan(self._clock.now):
+            if threading.get_ident() == self._owner:
+                return 0.0
+            raise RuntimeError("the clock is broken")
+        return self._clock()
+
+
+async def test_a_beam_wider_than_a_lane_is_refused() -> None:
+    runner = FakeLanes(LIMITS)
+    async with serving(runner) as engine:
+        with pytest.raises(InvalidArgumentError, match=r"beam_size.* 4"):
+            submit(engine, request(10, options=SearchOptions(beam_size=5)))
+        await submit(engine, request(10, options=SearchOptions(beam_size=4))).result()
+
+
+async def test_the_client_is_told_of_its_own_field(tokenizer: Tokenizer) -> None:
+    wide = TranslateOptions(search=SearchOptions(beam_size=5))
+    async with serving(FakeLanes(LIMITS)) as engine:
+        translator = Translator(engine, tokenizer)
+        with pytest.raises(InvalidArgumentError) as caught:
+            await translator.translate(["A dog."], wide)
+        assert caught.value.field == "options.search.beam_size"
+        assert "4, the limit" in caught.value.description

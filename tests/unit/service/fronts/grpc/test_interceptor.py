@@ -1,0 +1,611 @@
+"""The interceptor on a real server, around a service whose answers are scripted."""
+
+import asyncio
+import contextlib
+import copy
+import gc
+import json
+import logging
+import re
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client import generate_latest
+
+from dragoman.client import AsyncClient, TranslationBatch, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
+from service import errors
+from service.calls.call_tracker import CallTracker, RunningCall
+from service.calls.request_parsing import RequestParser
+from service.fronts.grpc.interceptor import Interceptor
+from service.observability.logs import JsonFormatter
+from service.observability.metrics import ServerMetrics
+
+SERVICE = "dragoman.v1.TranslationService"
+Behaviour = Callable[[], Awaitable[None]]
+
+
+class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
+    """Does what `behaviour` does, then answers with nothing."""
+
+    def __init__(self) -> None:
+        self.behaviour: Behaviour = self.nothing
+        self.contexts: list[Any] = []
+
+    async def nothing(self) -> None:
+        pass
+
+    async def Translate(self, request: Any, context: Any) -> Any:
+        self.contexts.append(context)
+        texts = list(request.contents)  # as a real service has them
+        await self.behaviour()
+        del texts
+        return pb.TranslateResponse()
+
+    async def StreamTranslate(self, request: Any, context: Any) -> Any:
+        content = request.content
+        yield pb.StreamTranslateResponse(delta=pb.TextDelta(text="first"))
+        await self.behaviour()
+        del content
+        yield pb.StreamTranslateResponse(summary=pb.StreamSummary())
+
+    async def ListModels(self, request: Any, context: Any) -> Any:
+        return pb.ListModelsResponse()
+
+    async def Score(self, request: Any, context: Any) -> Any:
+        return pb.ScoreResponse()
+
+    async def GetAttention(self, request: Any, context: Any) -> Any:
+        return pb.AttentionResponse()
+
+    async def TranslateDocument(self, request: Any, context: Any) -> Any:
+        return pb.TranslateDocumentResponse()
+
+    async def DetectLanguage(self, request: Any, context: Any) -> Any:
+        return pb.DetectLanguageResponse()
+
+    async def ListLanguages(self, request: Any, context: Any) -> Any:
+        return pb.ListLanguagesResponse()
+
+    async def GetModel(self, request: Any, context: Any) -> Any:
+        return pb.Model()
+
+
+class Setup:
+    """A server with the interceptor, and a client."""
+
+    def __init__(self, server: grpc.aio.Server, port: int, metrics: ServerMetrics) -> None:
+        self.server = server
+        self.service = ScriptedService()
+        self.metrics = metrics
+        self.address = f"127.0.0.1:{port}"
+        self.client = AsyncClient(self.address, timeout=30, patient=False)
+
+    def count(self, code: str, method: str = "Translate") -> float:
+        labels = {"method": method, "code": code}
+        return self.metrics.registry.get_sample_value("dragoman_requests_total", labels) or 0
+
+    def in_flight(self, method: str = "Translate") -> float | None:
+        name = "dragoman_requests_in_flight"
+        return self.metrics.registry.get_sample_value(name, {"method": method})
+
+    async def until_idle(self, method: str = "Translate") -> None:
+        """Wait until every call has been counted.
+
+        An error is on its way to the client before the interceptor has finished.
+        """
+        while self.in_flight(method):
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
+    metrics = ServerMetrics()
+    tracker = CallTracker(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    interceptor = Interceptor(tracker)
+    server = grpc.aio.server(interceptors=[interceptor])
+    made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
+    translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
+    await server.start()
+    try:
+        yield made
+    finally:
+        await made.client.close()
+        await server.stop(None)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    async with serving(max_calls=4) as made:
+        yield made
+
+
+async def test_an_error_that_has_no_status_leaks_nothing() -> None:
+    class Unprintable(errors.NotFoundError):
+        def __str__(self) -> str:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 4)
+    for _ in range(5):
+        running = RunningCall(tracker, "Translate", _NoContext())
+        with pytest.raises(UnicodeEncodeError):
+            _fail(running, tracker.bytes.capacity // 2, Unprintable(""))
+    assert (tracker.calls.num_taken, tracker.bytes.num_taken) == (0, 0)
+    count = tracker.metrics.registry.get_sample_value
+    assert count("dragoman_requests_total", {"method": "Translate", "code": "NOT_FOUND"}) == 5
+    assert count("dragoman_requests_in_flight", {"method": "Translate"}) == 0
+
+
+def _fail(running: RunningCall, num_bytes: int, error: Exception) -> None:
+    with running:
+        running.take_quotas(num_bytes)
+        raise error
+
+
+class _NoContext:
+    def invocation_metadata(self) -> None:
+        return None
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def time_remaining(self) -> None:
+        return None
+
+
+def raising(error: Exception) -> Behaviour:
+    async def behaviour() -> None:
+        raise error
+
+    return behaviour
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidArgumentError("contents", "too many"), grpc.StatusCode.INVALID_ARGUMENT),
+        (errors.NotFoundError("nothing"), grpc.StatusCode.NOT_FOUND),
+        (errors.FailedPreconditionError("too old"), grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.ResourceExhaustedError("full", 2.5), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (errors.DeadlineExceededError("late"), grpc.StatusCode.DEADLINE_EXCEEDED),
+        (errors.RequestCancelledError("gone"), grpc.StatusCode.CANCELLED),
+        (errors.UnavailableError("draining"), grpc.StatusCode.UNAVAILABLE),
+        (errors.InternalError("secret"), grpc.StatusCode.INTERNAL),
+        (RuntimeError("secret"), grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_every_error_has_its_code_in_both_kinds_of_call(
+    setup: Setup, error: Exception, code: grpc.StatusCode
+) -> None:
+    setup.service.behaviour = raising(error)
+    with pytest.raises(TranslationError) as unary:
+        await setup.client.translate(["a"], request_id="id-1")
+    stream = setup.client.stream("a", request_id="id-1")
+    assert await anext(stream) == "first"
+    with pytest.raises(TranslationError) as streaming:
+        await anext(stream)
+    for caught in (unary.value, streaming.value):
+        assert caught.code is code
+        assert caught.request_id == "id-1"
+        assert "secret" not in caught.message
+    await setup.until_idle()
+    await setup.until_idle("StreamTranslate")
+    assert setup.count(code.name) >= 1
+    assert setup.count(code.name, "StreamTranslate") == 1
+
+
+async def test_details_say_what_to_do(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.InvalidArgumentError("contents", "1,025 texts"))
+    with pytest.raises(TranslationError) as invalid:
+        await setup.client.translate(["a"])
+    assert (invalid.value.field, invalid.value.description) == ("contents", "1,025 texts")
+    setup.service.behaviour = raising(errors.ResourceExhaustedError("full", 2.5))
+    with pytest.raises(TranslationError) as exhausted:
+        await setup.client.translate(["a"])
+    assert exhausted.value.retry_after_seconds == 2.5
+
+
+async def test_a_message_too_long_for_a_header_is_shortened(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.InvalidArgumentError("ü" * 50_000, "ß" * 50_000))
+    with pytest.raises(TranslationError) as caught:
+        await setup.client.translate(["a"])
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.field.startswith("ü")
+
+
+async def test_a_defect_is_logged_with_its_stack_and_request_id_and_not_shown(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def defect() -> None:
+        raise ZeroDivisionError("secret")
+
+    setup.service.behaviour = defect
+    with pytest.raises(TranslationError, match=r"internal error.*my-id") as caught:
+        await setup.client.translate(["a"], request_id="my-id")
+    assert "secret" not in str(caught.value)
+    record = next(record for record in caplog.records if record.exc_info)
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
+async def test_every_call_is_logged_as_json_with_its_request_id(setup: Setup) -> None:
+    lines: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Collect()
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("dragoman.access")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        await setup.client.translate(["a text"], request_id="my-id")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    (line,) = lines
+    entry = json.loads(line)
+    assert (entry["request_id"], entry["method"], entry["code"]) == ("my-id", "Translate", "OK")
+    assert entry["seconds"] > 0
+    assert "a text" not in line
+
+
+async def test_a_call_s_line_names_client_peer_and_reason_and_metrics_no_address(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    for error in (
+        None,
+        errors.NotFoundError("private"),
+        errors.ResourceExhaustedError("private", reason="overload"),
+        ValueError("private"),
+    ):
+
+        async def behaviour(error: Exception | None = error) -> None:
+            if error is not None:
+                raise error
+
+        setup.service.behaviour = behaviour
+        with contextlib.suppress(TranslationError):
+            await setup.client.translate(["A dog."])
+    async with AsyncClient(setup.address, client_id="a-client", timeout=30) as named:
+        await named.list_models()
+    lines = [vars(record) for record in caplog.records if record.message == "call"]
+    assert [line.get("reason") for line in lines] == [
+        *(None, "NotFoundError", "overload", "ValueError", None)
+    ]
+    assert [line["client"] for line in lines] == [*["ipv4:127.0.0.1"] * 4, "id:a-client"]
+    assert all(re.fullmatch(r"ipv4:127\.0\.0\.1:\d+", line["peer"]) for line in lines)
+    page = generate_latest(setup.metrics.registry).decode()
+    assert 'dragoman_client_requests_total{client="id:a-client",code="OK"} 1.0' in page
+    assert 'dragoman_client_requests_total{client="address",code="NOT_FOUND"} 1.0' in page
+    assert "127.0.0.1" not in page
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 129, "two words", "line%break", "ä"])
+async def test_a_request_id_unfit_for_a_log_is_replaced(setup: Setup, bad: str) -> None:
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        metadata = (("x-request-id", bad),) if bad.isascii() else ()
+        call = stub.Translate(pb.TranslateRequest(), metadata=metadata)
+        await call
+        (value,) = [value for key, value in await call.trailing_metadata() if key == "x-request-id"]
+    assert value != bad
+    assert len(value) == 32
+
+
+async def test_two_calls_without_an_id_get_different_ones(setup: Setup) -> None:
+    ids = {(await setup.client.translate(["a"])).request_id for _ in range(2)}
+    assert len(ids) == 2
+    assert "" not in ids
+
+
+async def test_a_cancelled_call_is_counted_as_such(setup: Setup) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    setup.service.behaviour = hang
+    call = asyncio.ensure_future(setup.client.translate(["a"]))
+    await started.wait()
+    assert setup.in_flight() == 1
+    call.cancel()
+    await ended.wait()
+    while not setup.count("CANCELLED"):  # the interceptor ends in later iterations of the loop
+        await asyncio.sleep(0)
+    assert setup.in_flight() == 0
+
+
+class TimedContext:
+    """Of a call whose client gives it `seconds`."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
+    def time_remaining(self) -> float | None:
+        return self._seconds
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), errors.RequestCancelledError("the client disconnected")]
+)
+@pytest.mark.parametrize(
+    ("seconds", "elapsed", "code"),
+    [
+        (1.0, 1.5, "DEADLINE_EXCEEDED"),
+        (0.0, 0.0, "DEADLINE_EXCEEDED"),
+        (1.0, 0.98, "DEADLINE_EXCEEDED"),
+        (1.0, 0.5, "CANCELLED"),
+        # The client's time began when it sent the call, which was on its way for a second.
+        (20.0, 19.0, "DEADLINE_EXCEEDED"),
+        (20.0, 15.0, "CANCELLED"),
+        (300.0, 290.0, "CANCELLED"),
+        (None, 1000.0, "CANCELLED"),
+    ],
+)
+async def test_a_call_that_is_ended_has_expired_once_its_deadline_has_passed(
+    error: BaseException, seconds: float | None, elapsed: float, code: str
+) -> None:
+    now = 100.0
+    metrics = ServerMetrics()
+    tracker = CallTracker(metrics, RequestParser(SERVICE, {}), 4, clock=lambda: now)
+    running = RunningCall(tracker, "Translate", TimedContext(seconds))
+    with contextlib.suppress(asyncio.CancelledError), running:
+        now += elapsed
+        raise error
+    assert running.code.name == code
+    labels = {"method": "Translate", "code": code}
+    assert metrics.registry.get_sample_value("dragoman_requests_total", labels) == 1
+
+
+async def test_an_expired_call_ends(setup: Setup) -> None:
+    ended = asyncio.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    await setup.client.list_models()  # so that the call's time is not spent on the connection
+    setup.service.behaviour = hang
+    with pytest.raises(TranslationError) as caught:
+        await setup.client.translate(["a"], timeout=0.5)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await ended.wait()
+    await setup.until_idle()
+    # The client's clock and the server's run out at nearly the same time, in either order.
+    assert setup.count("DEADLINE_EXCEEDED") + setup.count("CANCELLED") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidArgumentError("contents", "too many"),
+        errors.ResourceExhaustedError("full"),
+        RuntimeError("a defect"),
+        None,  # the client goes away
+    ],
+)
+@pytest.mark.parametrize("method", ["Translate", "StreamTranslate"])
+async def test_a_call_that_fails_leaves_nothing_of_its_request_in_memory(
+    setup: Setup, error: Exception | None, method: str
+) -> None:
+    size, num_calls = 500_000, 8
+    arrived = asyncio.Event()
+
+    async def hang() -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+
+        async def fail() -> None:
+            arrived.clear()
+            # Raised anew each time, as errors are: `raise` keeps the frames of the times before.
+            setup.service.behaviour = raising(copy.copy(error)) if error else hang
+            call: Any
+            if method == "Translate":
+                call = stub.Translate(pb.TranslateRequest(contents=["a" * size]))
+            else:
+                call = stub.StreamTranslate(pb.StreamTranslateRequest(content="a" * size))
+            if error is None:
+                await arrived.wait()
+                call.cancel()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+                await call if method == "Translate" else [_ async for _ in call]
+            await setup.until_idle(method)
+
+        await fail()  # whatever is made once
+        gc.collect()
+        gc.disable()  # what the collector has to find may be found late
+        logging.disable()  # pytest keeps the records, and with them their tracebacks
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(num_calls):
+                await fail()
+            kept = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+            logging.disable(logging.NOTSET)
+            gc.enable()
+    # Two for the last call, which gRPC may still be about to let go of.
+    assert kept < 2.5 * size
+
+
+async def test_causes_that_go_in_circles_end_a_call_like_others(setup: Setup) -> None:
+    first, second = errors.UnavailableError("first"), ValueError("second")
+    second.__cause__ = first
+    first.__context__ = second
+    setup.service.behaviour = raising(first)
+    with pytest.raises(TranslationError, match="first"):
+        await setup.client.translate(["a"], timeout=5.0)
+
+
+async def test_what_is_no_exception_is_not_counted_as_an_answer(setup: Setup) -> None:
+    class PanicError(BaseException):  # as libraries in Rust raise
+        pass
+
+    async def behaviour() -> None:
+        raise PanicError
+
+    setup.service.behaviour = behaviour
+    with pytest.raises(TranslationError):
+        await setup.client.translate(["a"], timeout=0.5)
+    await setup.until_idle()
+    assert setup.count("OK") == 0
+
+
+async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_others() -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    text = "a" * 1_000_000
+    async with serving(max_calls=100, max_message_bytes=1_000_100) as served:
+        served.service.behaviour = wait
+        many = AsyncClient(served.address, client_id="many", timeout=30, patient=False)
+        few = AsyncClient(served.address, client_id="few", timeout=30, patient=False)
+        async with many, few:
+            calls = []
+            for _ in range(14):
+                calls.append(asyncio.ensure_future(many.translate([text])))
+                await arrived.acquire()
+            with pytest.raises(TranslationError, match=r"bytes of at most 16,001,600") as caught:
+                await many.translate([text])
+            assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert caught.value.retry_after_seconds is not None
+            calls.append(asyncio.ensure_future(few.translate([text])))
+            await arrived.acquire()
+            release.set()
+            assert len(await asyncio.gather(*calls)) == 15
+            await many.translate([text])
+
+
+async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_log(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    num_calls = 50
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        for method in ("Translate", "StreamTranslate"):
+            kind = channel.unary_unary if method == "Translate" else channel.unary_stream
+            send: Any = kind(f"/{SERVICE}/{method}")
+            for _ in range(num_calls):
+                call = send(b"\xff" * 100)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await (call if method == "Translate" else call.read())
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert f"not a dragoman.v1.{method}Request" in (caught.value.details() or "")
+    assert setup.count("INVALID_ARGUMENT") == num_calls
+    assert setup.count("INVALID_ARGUMENT", "StreamTranslate") == num_calls
+    # At most one a second, and a hundred calls take less than ten.
+    assert 1 <= len(caplog.records) <= 10
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup: Setup) -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    setup.service.behaviour = wait
+    calls = [asyncio.ensure_future(setup.client.translate(["a"])) for _ in range(4)]
+    for _ in range(4):
+        await arrived.acquire()
+    with pytest.raises(TranslationError, match="4 calls are in progress") as caught:
+        await setup.client.translate(["a"])
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.retry_after_seconds is not None
+    release.set()
+    assert len(await asyncio.gather(*calls)) == 4
+    assert setup.count("OK") == 4
+
+
+async def test_one_client_s_calls_leave_places_for_others() -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    def named(name: str) -> AsyncClient:
+        return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
+
+    async def is_refused(client: AsyncClient) -> None:
+        with pytest.raises(TranslationError, match="calls are in progress") as caught:
+            await client.translate(["a"])
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    async with serving(max_calls=16) as served, named("many") as many, named("few") as few:
+        served.service.behaviour = wait
+
+        async def call(client: AsyncClient) -> asyncio.Future[TranslationBatch]:
+            begun = asyncio.ensure_future(client.translate(["a"]))
+            await arrived.acquire()
+            return begun
+
+        # The last two of sixteen places are for those who hold no more than that.
+        calls = [await call(many) for _ in range(14)]
+        await is_refused(many)
+        await is_refused(many)
+        assert await many.list_models() == []  # ends at once, and is nobody's
+        calls += [await call(few), await call(served.client)]
+        for full in (many, few, served.client):
+            await is_refused(full)
+        with pytest.raises(TranslationError, match="16 calls are in progress"):
+            await many.list_models()
+        release.set()
+        await asyncio.gather(*calls)
+        await served.until_idle()
+        await asyncio.gather(*(many.translate(["a"]) for _ in range(14)))
+        assert served.count("OK") == 30
+        assert served.count("RESOURCE_EXHAUSTED") == 5
+
+
+async def test_unavailable_is_tried_again_until_it_works(setup: Setup) -> None:
+    failures = [errors.UnavailableError("not yet"), errors.UnavailableError("not yet")]
+
+    async def works_the_third_time() -> None:
+        if failures:
+            raise failures.pop()
+
+    setup.service.behaviour = works_the_third_time
+    await setup.client.translate(["a"])
+    assert setup.count("UNAVAILABLE") == 2
+    assert setup.count("OK") == 1
+
+
+async def test_nothing_else_is_tried_again_by_the_channel(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.ResourceExhaustedError("full"))
+    with pytest.raises(TranslationError):
+        await setup.client.translate(["a"])
+    await setup.until_idle()
+    assert setup.count("RESOURCE_EXHAUSTED") == 1

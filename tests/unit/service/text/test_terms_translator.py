@@ -1,0 +1,363 @@
+"""Things, terms and letter case over a translator that damages what it translates."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.bundle.tokenizer import Span
+from service.domain.requests import FinishReason
+from service.errors import InvalidArgumentError, ResourceExhaustedError
+from service.text.glossaries.glossary import Glossary
+from service.text.things.sentence_repair import TermRules
+from service.text.things.terms_translator import TermsTranslator
+from service.text.things.things import Occurrences, ThingKind, find_things
+from service.translation.links import Link
+from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.results import SentenceHypothesis, SentenceResult, TextResult
+from service.translation.translator import StreamDelta
+
+LINKED = TranslateOptions(links=True)
+
+
+@dataclass
+class FakeTranslator:
+    """Translates word by word, and damages some words; it reads capitals badly.
+
+    Attributes:
+        damaged: what it can't copy, and what it writes instead.
+        words: what it translates otherwise; other words stay.
+        calls: the texts of each call, with its options.
+        room: calls that it takes; then it is full.
+    """
+
+    damaged: dict[str, str] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    calls: list[tuple[list[str], TranslateOptions]] = field(default_factory=list)
+    room: int = 1000
+
+    async def translate(
+        self, texts: Sequence[str], options: TranslateOptions | None = None, **shared: Any
+    ) -> list[TextResult]:
+        options = options or TranslateOptions()
+        self.calls.append((list(texts), options))
+        if len(self.calls) > self.room:
+            raise ResourceExhaustedError("full")
+        await asyncio.sleep(0)
+        return [self._translated(text, options, index) for index, text in enumerate(texts)]
+
+    async def enter(self, options: TranslateOptions | None = None, **shared: Any) -> None:
+        if len(self.calls) >= self.room:
+            raise ResourceExhaustedError("full")
+
+    async def stream(
+        self, text: str, options: TranslateOptions | None = None, **shared: Any
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        [result] = await self.translate([text], options)
+        for start in range(0, len(result.text), 3):
+            yield StreamDelta(result.text[start : start + 3])
+        yield result
+
+    def _translated(self, text: str, options: TranslateOptions, index: int) -> TextResult:
+        if "\0" in text:
+            error = InvalidArgumentError(f"contents[{index}]", "has a NUL")
+            return TextResult("", None, error=error)
+        output, links, likely = "", [], -1.0
+        forced = options.target_prefix.split()
+        for match in re.finditer(r"\s+|[^\s.]+|\.", text):
+            word = match.group()
+            for old, new in self.damaged.items():
+                word = word.replace(old, new)
+            if word.isupper() and len(word) > 1 and word.isalpha():
+                word, likely = "GRR", -2.0
+            put = self.words.get(word, word)
+            if forced and put.strip():
+                put = forced.pop(0)
+            if put.strip():
+                links.append(Link(Span(*match.span()), Span(len(output), len(output) + len(put))))
+            output += put
+        hypothesis = SentenceHypothesis(output, likely, likely, FinishReason.EOS)
+        return TextResult(
+            output,
+            FinishReason.EOS,
+            num_source_tokens=len(text.split()),
+            num_target_tokens=0,
+            sentences=[SentenceResult(text, [hypothesis])] if options.num_hypotheses else (),
+            links=links if options.links else (),
+        )
+
+
+def stage(below: FakeTranslator, **rules: Any) -> TermsTranslator:
+    return TermsTranslator(below, TermRules("en", "de", **rules), TranslatorLimits())
+
+
+async def translated(below: FakeTranslator, *texts: str, **rules: Any) -> list[str]:
+    return [result.text for result in await stage(below, **rules).translate(texts)]
+
+
+THINGS = (
+    "{name} {0} %s %(n)d %1$s $HOME ${x} https://example.com/a?b=c www.example.org tom@example.com"
+    r" `ls` 🎉 © € 1,250.50 3.5 42 2024 [X7X] @tom \n \r\n"
+)
+things = st.sampled_from(THINGS.split(" "))
+words = st.sampled_from(["dog", "house", "runs", "the", "a", "Berlin", "of"])
+sentences = st.lists(things | words, min_size=1, max_size=8).map(
+    lambda parts: " ".join(parts) + "."
+)
+texts = st.lists(sentences, min_size=1, max_size=4).map(" ".join) | st.text(max_size=40)
+
+
+def damages(text: str) -> st.SearchStrategy[dict[str, str]]:
+    found = sorted({thing.text for thing in find_things(text)})
+    written = st.sampled_from(["", "x", "<unk>", "Name", "12 12"])
+    return st.dictionaries(st.sampled_from([*found, "{1}", "{2}", "%1"]), written, max_size=4)
+
+
+@given(st.data(), st.lists(texts, min_size=1, max_size=3))
+def test_every_thing_is_in_the_translation_as_often_as_in_the_text(
+    data: st.DataObject, texts: list[str]
+) -> None:
+    below = FakeTranslator(data.draw(damages(" ".join(texts))))
+    results = asyncio.run(stage(below, letter_case=False).translate(texts, LINKED))
+    for text, result in zip(texts, results, strict=True):
+        if result.error:
+            continue
+        kept = [each for each in find_things(text) if each.kind is not ThingKind.NUMBER]
+        wanted = {each.text: (each.text,) for each in kept}
+        there, here = (Occurrences(each, wanted).spans for each in (text, result.text))
+        for thing in wanted:
+            assert len(here[thing]) == len(there[thing])
+        for link in result.links:
+            assert 0 <= link.source.start <= link.source.end <= len(text)
+            assert 0 <= link.target.start <= link.target.end <= len(result.text)
+        assert [link.target for link in result.links] == sorted(r.target for r in result.links)
+
+
+@given(st.data(), texts)
+def test_the_deltas_of_a_stream_are_the_text_of_translate(data: st.DataObject, text: str) -> None:
+    damaged = data.draw(damages(text))
+
+    async def run() -> None:
+        events = [event async for event in stage(FakeTranslator(damaged)).stream(text)]
+        [result] = await stage(FakeTranslator(damaged)).translate([text])
+        *deltas, last = events
+        assert isinstance(last, TextResult)
+        assert "".join(d.text for d in deltas if isinstance(d, StreamDelta)) == result.text
+        assert last.text == result.text
+
+    if "\0" not in text:
+        asyncio.run(run())
+
+
+@given(texts.map(str.lower))
+def test_what_a_model_keeps_needs_no_second_look(text: str) -> None:
+    below = FakeTranslator()
+    rules = TermRules("en", "en", letter_case=False)
+    [result] = asyncio.run(TermsTranslator(below, rules, TranslatorLimits()).translate([text]))
+    assert result.text == text or result.error
+    assert len(below.calls) <= 2  # the sentences, and what is between them
+
+
+async def test_a_text_without_anything_to_keep_passes_through() -> None:
+    below, text = FakeTranslator(), "The dog runs, and it is tired. The house is of Berlin."
+    options = TranslateOptions(num_hypotheses=1)
+    await stage(below).translate([text], options)
+    assert below.calls == [([text], options)]
+
+
+async def test_all_texts_of_a_call_are_put_right_together() -> None:
+    below = FakeTranslator({"{name}": "Name", "%s": "s"})
+    texts = [f"The dog {n} is {{name}} of %s." for n in range(20)]
+    assert await translated(below, *texts) == texts
+    assert [len(call) for call, _ in below.calls] == [20, 20]
+
+
+async def test_only_the_sentence_with_the_thing_is_translated_again() -> None:
+    below = FakeTranslator({"{name}": "Name"})
+    text = "- The dog runs.  The {name} is here. The house.\n\n  It is {name}."
+    assert await translated(below, text) == [text]
+    assert [sorted(call) for call, _ in below.calls[2:]] == [["It is {1}.", "The {1} is here."]]
+
+
+async def test_a_thing_that_no_stand_in_saves_takes_the_place_of_its_words() -> None:
+    below = FakeTranslator({"{": "(", "%": "#"})
+    assert await translated(below, "The {name} of %s is {name}.") == ["The {name} of %s is {name}."]
+
+
+async def test_without_room_for_a_second_look_the_thing_is_appended() -> None:
+    below = FakeTranslator({"{name}": ""}, room=1)
+    assert await translated(below, "Come here {name} today.") == ["Come here  today {name}."]
+
+
+async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
+    below = FakeTranslator({"\\n": ""})
+    texts = [r"\nThe dog.\n\nA {name} \n runs\r\n", r"The dog\nOf Berlin, \t and of it"]
+    results = await stage(below).translate(texts, LINKED)
+    for text, result in zip(texts, results, strict=True):
+        assert result.text == text
+        assert all(text[slice(*a)] == text[slice(*b)] for a, b in result.links)
+        events = [event async for event in stage(below).stream(text)]
+        assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
+    read = {text for call, _ in below.calls for text in call}
+    assert read == {"The dog", "The dog.", "A {name}", "runs", "", "Of Berlin,", "and of it"}
+
+
+@pytest.mark.parametrize(
+    "text", [r"The area is 3 \times 4 metres.", r"Use \nabla here.", r"$\rho$ of it"]
+)
+async def test_commands_that_begin_like_escapes_do_not_divide(text: str) -> None:
+    below = FakeTranslator()
+    assert await translated(below, text) == [text]
+    assert [call for call, _ in below.calls] == [[text]]
+
+
+async def test_an_escape_that_may_be_a_part_of_a_path_stays_in_its_sentence() -> None:
+    below = FakeTranslator({"\\n": "N"})
+    text = r"See temp\new."
+    assert await translated(below, text) == [text]
+    assert [call for call, _ in below.calls] == [[text], ["See temp{1}ew."]]
+    assert await translated(FakeTranslator({"\\n": "", "{1}": "", "%1": ""}), text) == [
+        r"See tempew \n."
+    ]
+    assert await translated(FakeTranslator(), r"See C:\Note.") == [r"See C:\Note."]
+
+
+async def test_a_switch_for_each_kind() -> None:
+    below = FakeTranslator({"{name}": "Name", "%s": "s", "42": "2"})
+    text = "The {name} has 42 dogs."
+    kinds = frozenset({ThingKind.NUMBER})
+    assert await translated(below, text, kinds=kinds) == ["The Name has 42 dogs."]
+
+
+async def test_numbers_get_the_separators_of_the_target_language() -> None:
+    below = FakeTranslator()
+    text = "It is 1,250.50 or 3.5 of 1,000,000."
+    assert await translated(below, text) == ["It is 1.250,50 or 3.5 of 1.000.000."]
+    assert len(below.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("it costs 5\u00a0euros", "it costs 5\u00a0euros"),
+        ("1,250\u202fkm or {n}\u00a0bytes", "1.250\u202fkm or {n}\u00a0bytes"),
+        ("a\u00a0dog costs 5\u00a0euros or 5 dollars", "a dog costs 5 euros or 5 dollars"),
+        ("3\u00a0dogs and 5\u00a0.", "drei dogs and 5\u00a0."),
+    ],
+)
+async def test_a_no_break_space_after_a_number_stays(text: str, expected: str) -> None:
+    below = FakeTranslator(words={"\u00a0": " ", "\u202f": " ", "3": "drei"})
+    assert await translated(below, text) == [expected]
+    [result] = await stage(below).translate([text], LINKED)
+    linked = "".join(result.text[slice(*link.target)] for link in result.links)
+    assert linked == "".join(expected.split())
+
+
+async def test_a_bad_text_fails_alone_and_is_named() -> None:
+    results = await stage(FakeTranslator()).translate(["One dog.", "It is {name}. {0}", "\0 {0}"])
+    assert [result.error for result in results[:2]] == [None, None]
+    assert str(results[2].error) == "contents[2]: has a NUL"
+
+
+async def test_a_call_that_is_refused_fails() -> None:
+    with pytest.raises(ResourceExhaustedError):
+        await stage(FakeTranslator(room=0)).translate(["It is {name}."])
+
+
+GLOSSARY = Glossary.of([("dog", "Hund|Hundes"), ("hot dog", "Wurst"), ("house", "Haus")])
+
+
+async def test_terms_are_put_in_with_the_letter_case_of_the_text() -> None:
+    texts = ["The dog is here.", "Dog of the HOUSE.", "A hot dog is doghouse.", "No house dogs."]
+    rules = {"glossary": GLOSSARY, "term_methods": ("replace",)}
+    results = await stage(FakeTranslator(), **rules).translate(texts)
+    assert [result.text for result in results] == [
+        *("The Hund is here.", "Hund of the HAUS."),
+        *("A Wurst is doghouse.", "No Haus dogs."),
+    ]
+    assert [[(t.source, t.count, t.num_applied) for t in result.terms] for result in results] == [
+        [("dog", 1, 1)],
+        [("dog", 1, 1), ("house", 1, 1)],
+        [("hot dog", 1, 1)],
+        [("house", 1, 1)],
+    ]
+
+
+@pytest.mark.parametrize("method", ["constrain", "replace", "stand in"])
+async def test_each_of_several_occurrences_has_its_own_letter_case(method: str) -> None:
+    rules = {"glossary": GLOSSARY, "term_methods": (method,), "letter_case": False}
+    texts = ["A DOG and a dog.", "The dog of a Dog is a DOG.", "dog DOG."]
+    assert await translated(FakeTranslator(), *texts, **rules) == [
+        "A HUND and a Hund.",
+        "The Hund of a Hund is a HUND.",
+        "Hund HUND.",
+    ]
+
+
+async def test_what_a_model_writes_as_the_first_occurrence_gets_its_letter_case() -> None:
+    below = FakeTranslator(words={"dog": "HUND", "DOG": "HUND", "GRR": "HUND", "house": "haus"})
+    rules = {"glossary": GLOSSARY, "letter_case": False}
+    texts = ["A DOG and a dog.", "The DOG and the DOG.", "The dog."]
+    assert await translated(below, *texts, **rules) == [
+        *("A HUND and a Hund.", "The HUND and the HUND.", "The HUND."),
+    ]
+    assert len(below.calls) == 1
+    small = Glossary.of([("dog", "toutou")])
+    below = FakeTranslator(words={"GRR": "toutou", "dog": "Toutou"})
+    rules = {"glossary": small, "letter_case": False}
+    assert await translated(below, "dog DOG.", **rules) == ["Toutou TOUTOU."]
+
+
+async def test_an_accepted_form_stays() -> None:
+    below = FakeTranslator(words={"dog": "Hundes"})
+    assert await translated(below, "Of the dog.", glossary=GLOSSARY) == ["Of the Hundes."]
+    assert len(below.calls) == 1
+
+
+async def test_a_term_that_could_not_be_applied_is_reported() -> None:
+    below = FakeTranslator(words={"dog": ""})
+    [result] = await stage(below, glossary=GLOSSARY, term_methods=("replace",)).translate(
+        ["The dog runs."]
+    )
+    assert [(term.source, term.num_applied) for term in result.terms] == [("dog", 0)]
+
+
+@given(texts)
+def test_a_glossary_puts_in_no_term_that_was_not_asked_for(text: str) -> None:
+    below = FakeTranslator()
+    [result] = asyncio.run(stage(below, glossary=GLOSSARY).translate([text]))
+    for entry in GLOSSARY.entries:
+        asked = {match.entry for match in GLOSSARY.matches(text)}
+        if entry not in asked:
+            assert not any(form in result.text for form in entry.forms if form not in text)
+
+
+async def test_capitals_are_read_in_lower_case_and_written_in_capitals() -> None:
+    below = FakeTranslator(words={"tired": "müde"})
+    assert await translated(below, "I AM VERY TIRED {name}.") == ["I AM VERY MÜDE {name}."]
+
+
+async def test_an_abbreviation_that_is_likelier_stays() -> None:
+    below = FakeTranslator({"nasa": "nasal", "NASA": "Nasa"})
+    assert await translated(below, "NASA") == ["Nasa"]
+
+
+async def test_a_translation_without_a_word_never_wins() -> None:
+    # Of "OF" and "of", the second one's is likelier.
+    assert await translated(FakeTranslator({"of": ""}), "OF") == ["GRR"]
+    assert await translated(FakeTranslator({"Of": ""}), "Of") == ["Of"]
+
+
+async def test_where_hypotheses_are_shown_the_letter_case_stays() -> None:
+    below = FakeTranslator()
+    [result] = await stage(below).translate(
+        ["THE DOG RUNS {name}."], TranslateOptions(num_hypotheses=1)
+    )
+    assert result.text == result.sentences[0].hypotheses[0].text

@@ -1,0 +1,415 @@
+"""The translator: texts in, texts out, over an engine whose model repeats what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.bundle.tokenizer import Tokenizer
+from service.domain.plan import RunnerLimits
+from service.domain.requests import FinishReason
+from service.engine.engine import Engine, EngineConfig
+from service.errors import (
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.results import TextResult
+from service.translation.segmentation import split_text
+from service.translation.translator import StreamDelta, Translator
+from tests.fake_runner import FakeRunner, Script, echo
+
+WHOLE = TranslateOptions(split_sentences=False)
+
+
+@dataclass
+class Setup:
+    runner: FakeRunner
+    engine: Engine
+    translator: Translator
+
+
+@asynccontextmanager
+async def translating(
+    tokenizer: Tokenizer,
+    script: Script = echo,
+    *,
+    max_rows: int = 4,
+    max_positions: int = 64,
+    limits: TranslatorLimits | None = None,
+    config: EngineConfig | None = None,
+    language: str = "en",
+) -> AsyncIterator[Setup]:
+    sizes = RunnerLimits(max_rows, max_positions, max_positions, 2, tokenizer.vocab_size)
+    runner = FakeRunner(sizes, script)
+    engine = Engine(runner, config)
+    await engine.start()
+    try:
+        translator = Translator(engine, tokenizer, source_language=language, limits=limits)
+        yield Setup(runner, engine, translator)
+    finally:
+        runner.release()
+        await engine.stop()
+
+
+async def streamed(
+    translator: Translator, text: str, options: TranslateOptions | None = None
+) -> tuple[list[str], TextResult]:
+    deltas: list[str] = []
+    async for event in translator.stream(text, options):
+        if isinstance(event, TextResult):
+            return deltas, event
+        deltas.append(event.text)
+    raise AssertionError("a stream must end with its result")
+
+
+def echoed(tokenizer: Tokenizer, text: str) -> str:
+    """What a model that repeats its input makes of a text of short sentences."""
+    return "".join(
+        segment.separator + (tokenizer.decode(tokenizer.encode(segment.text)))
+        if any(c.isalnum() for c in segment.text)
+        else segment.separator + segment.text
+        for segment in split_text(text, "en")
+    )
+
+
+async def test_texts_come_back_in_order_with_their_counts(tokenizer: Tokenizer) -> None:
+    texts = ["A dog runs. It barks!", "Two men.", "Ein Hund."]
+    async with translating(tokenizer) as setup:
+        results = await setup.translator.translate(texts)
+    assert [result.text for result in results] == texts
+    for text, result in zip(texts, results, strict=True):
+        num_tokens = sum(len(tokenizer.encode(s.text)) for s in split_text(text, "en"))
+        assert result.num_source_tokens == result.num_target_tokens == num_tokens
+        assert result.finish_reason is FinishReason.EOS
+        assert result.error is None
+        assert not result.was_split
+
+
+async def test_sentences_share_the_batch(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        await setup.translator.translate(["A dog runs. It barks. A man walks. He sings."])
+        assert setup.runner.plans[0].num_rows == 4
+
+
+async def test_white_space_is_kept(tokenizer: Tokenizer) -> None:
+    text = "\n\n  A dog runs.  It barks.\n\tA man:\r\n\r\n- walks\n * sings\n\n\n"
+    async with translating(tokenizer) as setup:
+        [result] = await setup.translator.translate([text])
+        deltas, _ = await streamed(setup.translator, text)
+    assert result.text == text
+    assert "".join(deltas) == text
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", " \t\r\n\u3000 ", "---", "😀 !", "\u200b", "..."])
+async def test_what_says_nothing_comes_back_without_the_model(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    async with translating(tokenizer) as setup:
+        [result] = await setup.translator.translate([text])
+        deltas, summary = await streamed(setup.translator, text)
+        assert setup.runner.plans == []
+    assert result.text == summary.text == "".join(deltas) == text
+    assert result.finish_reason is FinishReason.EOS
+    assert result.num_source_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["x😀y", "a\x07b\x1b[0m", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "ⴰⵣⵓⵍ", "\ufeffBOM"]
+)
+async def test_any_script_is_translated(tokenizer: Tokenizer, text: str) -> None:
+    async with translating(tokenizer, language="und") as setup:
+        [result] = await setup.translator.translate([text])
+        assert setup.runner.plans
+    assert result.error is None
+    assert result.text == echoed(tokenizer, text)
+
+
+@settings(max_examples=60)
+@given(
+    texts=st.lists(
+        st.text(max_size=40) | st.text("ab .!?\n\t😀é\u0301\r-", max_size=40), max_size=6
+    )
+)
+def test_streamed_and_whole_are_the_same_text(tokenizer: Tokenizer, texts: list[str]) -> None:
+    async def check() -> None:
+        async with translating(tokenizer, max_positions=16) as setup:
+            for options in (TranslateOptions(), WHOLE):
+                results = await setup.translator.translate(texts, options)
+                for text, result in zip(texts, results, strict=True):
+                    if "\0" in text:
+                        assert isinstance(result.error, InvalidArgumentError)
+                        continue
+                    deltas, summary = await streamed(setup.translator, text, options)
+                    assert "".join(deltas) == summary.text == result.text
+                    assert all(deltas)
+                    assert summary.num_source_tokens == result.num_source_tokens
+                    assert summary.num_target_tokens == result.num_target_tokens
+                    assert summary.was_split == result.was_split
+
+    asyncio.run(check())
+
+
+async def test_deltas_come_before_the_text_is_finished(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        setup.runner.hold()
+        stream = setup.translator.stream("A dog runs. It barks.")
+        first = asyncio.ensure_future(anext(stream))
+        setup.runner.allow(3)  # of the ten steps and more that it takes
+        delta = await first
+        assert isinstance(delta, StreamDelta)
+        assert delta.text.startswith("A")
+        setup.runner.release()
+        rest = [event async for event in stream]
+        assert isinstance(rest[-1], TextResult)
+
+
+async def test_without_splitting_a_text_is_one_sequence(tokenizer: Tokenizer) -> None:
+    text = "  A dog runs. It barks.\nA man.\n"
+    async with translating(tokenizer) as setup:
+        [result] = await setup.translator.translate([text], WHOLE)
+        assert setup.runner.plans[0].num_rows == 1
+    assert result.text == "  A dog runs. It barks. A man.\n"
+    assert not result.was_split
+
+
+@pytest.mark.parametrize("options", [TranslateOptions(), WHOLE], ids=["split", "whole"])
+async def test_what_is_too_long_is_cut_and_says_so(
+    tokenizer: Tokenizer, options: TranslateOptions
+) -> None:
+    texts = ["x" * 1000, "A dog runs, " * 40 + "and runs.", "A dog."]
+    async with translating(tokenizer, max_positions=32) as setup:
+        results = await setup.translator.translate(texts, options)
+    assert [result.text for result in results] == texts
+    assert [result.was_split for result in results] == [True, True, False]
+
+
+async def test_a_word_of_a_hundred_thousand_letters(tokenizer: Tokenizer) -> None:
+    word = "x" * 100_000
+    async with translating(tokenizer, max_rows=16) as setup:
+        [result, other] = await setup.translator.translate([word, "A dog."])
+    assert (result.text, result.was_split) == (word, True)
+    assert (other.text, other.was_split) == ("A dog.", False)
+
+
+async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer) -> None:
+    texts = [f"A dog runs. It barks {n} times! Nobody stops it?" for n in range(1024)]
+    async with translating(tokenizer, max_rows=64) as setup:
+        # Held at its first step, so that it does not depend on the machine how far the request
+        # gets ahead of the steps: as far as it may, and then every row is in use.
+        setup.runner.hold()
+        translating_all = asyncio.create_task(setup.translator.translate(texts))
+        async with asyncio.timeout(30.0):
+            while setup.engine._admission.num_taken < 128:
+                await asyncio.sleep(0)
+        setup.runner.release()
+        results = await translating_all
+        assert [result.text for result in results] == texts
+        assert setup.runner.plans[1].num_rows == 64
+        assert await setup.engine.drain(10.0)
+
+
+@dataclass
+class Blank:
+    """A model that writes one token in place of a sentence, but repeats those that it knows."""
+
+    tokenizer: Tokenizer
+    known: str = ""
+    written: str = "."
+
+    def __call__(self, source_ids: tuple[int, ...]) -> Sequence[int]:
+        if self.tokenizer.decode(source_ids) in self.known.split("|"):
+            return source_ids
+        return [*self.tokenizer.encode(self.written), self.tokenizer.eos_id]
+
+
+@pytest.mark.parametrize("written", ["", "."])
+async def test_what_comes_back_without_a_word_is_translated_with_a_capital(
+    tokenizer: Tokenizer, written: str
+) -> None:
+    script = Blank(tokenizer, "On|A dog.|It.", written)
+    texts = ["on", "  on\n\n- on\n", "A dog. it. the"]
+    async with translating(tokenizer, script) as setup:
+        results = await setup.translator.translate(texts, TranslateOptions(links=True))
+        deltas = [(await streamed(setup.translator, text))[0] for text in texts]
+    expected = ["On", "  On\n\n- On\n", "A dog. It. the"]
+    assert [result.text for result in results] == expected
+    assert ["".join(each) for each in deltas] == expected
+    for text, result in zip(texts, results, strict=True):
+        assert result.finish_reason is FinishReason.EOS
+        for link in result.links:
+            assert len(text[slice(*link.source)]) == len(result.text[slice(*link.target)])
+
+
+async def test_each_text_that_came_back_without_a_word_is_translated_again(
+    tokenizer: Tokenizer,
+) -> None:
+    async with translating(tokenizer, Blank(tokenizer, "On|Of|At")) as setup:
+        results = await setup.translator.translate(["on", "of", "at"])
+    assert [result.text for result in results] == ["On", "Of", "At"]
+
+
+async def test_hypotheses_without_a_word_are_the_models_own(tokenizer: Tokenizer) -> None:
+    options = TranslateOptions(num_hypotheses=1)
+    async with translating(tokenizer, Blank(tokenizer, "On")) as setup:
+        results = await setup.translator.translate(["on", "of"], options)
+    assert [result.text for result in results] == ["On", "."]
+    for result, source in zip(results, ("on", "of"), strict=True):
+        [sentence] = result.sentences
+        assert (sentence.source_text, sentence.hypotheses[0].text) == (source, result.text)
+
+
+async def test_a_given_beginning_is_not_translated_again(tokenizer: Tokenizer) -> None:
+    options = TranslateOptions(target_prefix=".")
+    async with translating(tokenizer, Blank(tokenizer, "On", "")) as setup:
+        [result] = await setup.translator.translate(["on"], options)
+        deltas, _ = await streamed(setup.translator, "on", options)
+    assert result.text == "".join(deltas)
+    assert "n" not in result.text
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
+async def test_a_bad_text_fails_alone(tokenizer: Tokenizer, bad: str) -> None:
+    async with translating(tokenizer) as setup:
+        results = await setup.translator.translate(["A dog.", bad, "A man."])
+        assert [result.text for result in results] == ["A dog.", "", "A man."]
+        error = results[1].error
+        assert isinstance(error, InvalidArgumentError)
+        assert error.field == "contents[1]"
+        assert results[1].finish_reason is None
+        with pytest.raises(InvalidArgumentError, match="content:"):
+            await streamed(setup.translator, bad)
+
+
+async def test_limits_are_named(tokenizer: Tokenizer) -> None:
+    limits = TranslatorLimits(max_texts=3, max_characters=10)
+    async with translating(tokenizer, limits=limits) as setup:
+        translator = setup.translator
+        assert len(await translator.translate(["x" * 10] * 3)) == 3
+        with pytest.raises(InvalidArgumentError, match=r"^contents: 4 texts, the limit is 3$"):
+            await translator.translate(["x"] * 4)
+        with pytest.raises(InvalidArgumentError, match=r"^contents\[1\]: 11 .* limit is 10$"):
+            await translator.translate(["x", "x" * 11])
+        with pytest.raises(InvalidArgumentError, match=r"^content: 11 characters"):
+            await streamed(translator, "x" * 11)
+
+
+@pytest.mark.parametrize("max_new_tokens", [0, -1, 65])
+async def test_options_out_of_range_are_named(tokenizer: Tokenizer, max_new_tokens: int) -> None:
+    options = TranslateOptions(max_new_tokens=max_new_tokens)
+    async with translating(tokenizer) as setup:
+        with pytest.raises(InvalidArgumentError, match=r"^options\.max_new_tokens: .*1 and 64"):
+            await setup.translator.translate(["x"], options)
+        with pytest.raises(InvalidArgumentError, match=r"^options\.max_new_tokens"):
+            await streamed(setup.translator, "x", options)
+
+
+async def test_length_is_told(tokenizer: Tokenizer) -> None:
+    enough_for_short = TranslateOptions(max_new_tokens=len(tokenizer.encode("It.")) + 1)
+    async with translating(tokenizer) as setup:
+        results = await setup.translator.translate(["A dog runs. It.", "It."], enough_for_short)
+    assert [result.finish_reason for result in results] == [FinishReason.LENGTH, FinishReason.EOS]
+
+
+async def test_a_failing_step_fails_its_texts(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer, max_rows=2) as setup:
+        setup.runner.fail_next(RuntimeError("broken"))
+        results = await setup.translator.translate(["A dog.", "---", "A man.", "It barks."])
+        assert [type(result.error) for result in results] == [
+            InternalError,
+            type(None),
+            InternalError,
+            type(None),
+        ]
+        assert results[0].finish_reason is FinishReason.ERROR
+        assert [result.text for result in results] == ["", "---", "", "It barks."]
+        setup.runner.fail_next(RuntimeError("broken"))
+        with pytest.raises(InternalError):
+            await streamed(setup.translator, "A dog.")
+
+
+async def test_a_deadline_ends_the_call(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        with pytest.raises(DeadlineExceededError):
+            await setup.translator.translate(["A dog."], deadline=setup.engine.now())
+        with pytest.raises(DeadlineExceededError):
+            async for _ in setup.translator.stream("A dog.", deadline=setup.engine.now()):
+                pass
+
+
+async def test_a_full_engine_refuses_but_returns_blank_texts(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer, config=EngineConfig(max_waiting=0)) as setup:
+        setup.runner.hold()
+        calls = [asyncio.create_task(setup.translator.translate(["A dog."])) for _ in range(4)]
+        await asyncio.to_thread(setup.runner.wait_until_blocked)
+        with pytest.raises(ResourceExhaustedError):
+            await setup.translator.translate(["A man."])
+        with pytest.raises(ResourceExhaustedError):
+            await streamed(setup.translator, "A man.")
+        assert (await setup.translator.translate([" \n"]))[0].text == " \n"
+        setup.runner.release()
+        assert [results[0].text for results in await asyncio.gather(*calls)] == ["A dog."] * 4
+
+
+async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        setup.runner.hold()
+        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 500))
+        await asyncio.to_thread(setup.runner.wait_until_blocked)
+        stopping = asyncio.create_task(setup.engine.stop())
+        await asyncio.sleep(0)
+        setup.runner.release()
+        await stopping
+        with pytest.raises(UnavailableError):
+            await call
+
+
+async def test_cancelling_a_call_frees_all_its_rows(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        setup.runner.hold()
+        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 100))
+        await asyncio.to_thread(setup.runner.wait_until_blocked)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        setup.runner.release()
+        assert await setup.engine.drain(10.0)
+        assert len(setup.runner.plans) == 1
+
+
+async def test_closing_a_stream_frees_all_its_rows(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        stream = setup.translator.stream("A dog runs. It barks. " * 50)
+        async for _ in stream:
+            break
+        setup.runner.hold()
+        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+        setup.runner.release()
+        assert await setup.engine.drain(10.0)
+
+
+async def test_times_tell_waiting_from_working(tokenizer: Tokenizer) -> None:
+    ticks = itertools.count()
+    runner = FakeRunner(RunnerLimits(1, 64, 64, 2, tokenizer.vocab_size), echo)
+    engine = Engine(runner, clock=lambda: float(next(ticks)))
+    await engine.start()
+    translator = Translator(engine, tokenizer)
+    first, second = await translator.translate(["A dog runs. It barks.", "A man walks."])
+    blank, _ = await translator.translate([" ", "A man."])
+    await engine.stop()
+    assert 0 < first.queue_seconds < second.queue_seconds
+    assert second.queue_seconds >= first.queue_seconds + first.compute_seconds
+    assert (blank.queue_seconds, blank.compute_seconds) == (0.0, 0.0)

@@ -1,0 +1,628 @@
+"""An engine whose model runs in a process of its own: a real process, with a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.submission import submit, submit_many
+from model.bundle.limits import default_max_new_tokens
+from service import errors
+from service.batching.events import Events
+from service.domain.plan import ScoreItem
+from service.domain.requests import (
+    FinishReason,
+    GenerationRequest,
+    ScoringRequest,
+    SearchOptions,
+)
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
+from service.errors import (
+    DeadlineExceededError,
+    DragomanError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+    StartupError,
+    UnavailableError,
+)
+from service.observability.metrics import ServerMetrics
+from service.worker.client import ProcessLoop
+from service.worker.main import Channel, ModelHost
+from service.worker.messages import (
+    Add,
+    Ended,
+    Frames,
+    Open,
+    Opened,
+    Start,
+    Stop,
+    framed,
+)
+from service.worker.opening import OpenModel
+from service.worker.process import ModelProcess
+from tests import process_models
+from tests.factories import tiny_bundle
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
+from tests.integration.replacing import model_processes
+from tests.process_models import FAILING, HANGING, KILLING, LIMITS
+from tests.searches import entries_of, ids, submitted
+
+EOS = 3
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def serving(
+    open_model: Callable[[], OpenModel] = process_models.touchy,
+    config: EngineConfig | None = None,
+    *,
+    exit_status: int = 0,
+) -> AsyncIterator[tuple[Engine, ModelProcess]]:
+    process = ModelProcess("a-model", open_model)
+    engine = Engine(process, config)
+    await engine.start()
+    try:
+        yield engine, process
+    finally:
+        await engine.stop()
+    # By itself, unless the test wants it otherwise.
+    assert process.exit_status == exit_status
+    assert not is_alive(process.pid)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@asynccontextmanager
+async def until_it_hangs() -> AsyncIterator[None]:
+    """Waits at its end until a step hangs."""
+    hangs, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, hangs.set)
+    try:
+        yield
+        await hangs.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def request(*source_ids: int, deadline: float | None = None) -> GenerationRequest:
+    return GenerationRequest((*source_ids, EOS), deadline=deadline, request_id="a-request")
+
+
+def predicted(asked: GenerationRequest) -> tuple[list[int], FinishReason]:
+    length = default_max_new_tokens(len(asked.source_ids), LIMITS.max_target_positions)
+    return FakeRunner(LIMITS).predict(asked.source_ids, length)
+
+
+@pytest.mark.parametrize("open_model", [process_models.touchy, process_models.laned])
+async def test_each_gets_the_answer_it_gets_in_this_process(
+    open_model: Callable[[], OpenModel],
+) -> None:
+    requests = [request(*range(10, 10 + i % 20)) for i in range(100)]
+
+    async def streamed(asked: GenerationRequest) -> list[int]:
+        return [token async for tokens in submit(engine, asked) for token in tokens]
+
+    async with serving(open_model) as (engine, _):
+        at_once = submit_many(engine, requests)
+        streams = await asyncio.gather(*map(streamed, requests))
+        for asked, tokens, generation in zip(requests, streams, at_once, strict=True):
+            result = await generation.result()
+            assert (result.token_ids, result.finish_reason) == predicted(asked)
+            assert tokens == result.token_ids
+            assert result.was_admitted
+            assert result.first_token_seconds is None or result.first_token_seconds >= 0.0
+        assert engine._admission.num_taken == 0
+
+
+async def test_options_scores_and_hypotheses_cross_over() -> None:
+    options = SearchOptions(beam_size=2, num_hypotheses=2, max_new_tokens=5)
+    async with serving() as (engine, _):
+        asked = GenerationRequest((10, 11, EOS), options)
+        result = await submit(engine, asked).result()
+        local = Engine(FakeRunner(LIMITS))
+        await local.start()
+        expected = await submit(local, asked).result()
+        await local.stop()
+    assert result.hypotheses == expected.hypotheses
+    assert len(result.hypotheses) == 2
+
+
+async def test_what_the_process_can_hold_is_known_here() -> None:
+    async with serving(process_models.laned) as (engine, process):
+        assert engine.limits.max_rows == 2 * LIMITS.max_rows
+        assert (process.num_lanes, process.cache_bytes) == (2, 1)
+        assert not engine.can_score
+        with pytest.raises(FailedPreconditionError):
+            await engine.prepare_scoring()
+        with pytest.raises(InvalidArgumentError, match="beam_size"):
+            submit(engine, GenerationRequest((10, EOS), SearchOptions(beam_size=5)))
+
+
+async def test_a_step_that_fails_costs_its_own_requests_and_tells_no_secrets() -> None:
+    async with serving() as (engine, _):
+        result = await submit(engine, request(FAILING)).result()
+        assert isinstance(result.error, InternalError)
+        assert "secret" not in str(result.error)
+        after = request(10, 11)
+        assert (await submit(engine, after).result()).token_ids == predicted(after)[0]
+
+
+async def test_tokens_come_while_the_rest_is_still_to_be_written(pipe: Path) -> None:
+    async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
+        stream = aiter(submit(engine, request(10)))
+        first = [*await anext(stream)]
+        while len(first) < 2:
+            first += await anext(stream)
+        assert first == [10, 11]  # nobody can know more before the pipe is written to
+        await asyncio.to_thread(pipe.write_bytes, b"go")
+        rest = [token async for tokens in stream for token in tokens]
+        assert first + rest == list(range(10, 30))
+
+
+async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) -> None:
+    async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
+        with pytest.raises(DeadlineExceededError):
+            submit(engine, request(10, deadline=engine.now() - 1.0))
+        staying, cancelled = submit_many(engine, [request(10), request(11)])
+        stream, tokens = aiter(cancelled), list[int]()
+        while len(tokens) < 2:
+            tokens += await anext(stream)
+        cancelled.cancel(RequestCancelledError("nobody is left"))
+        await asyncio.sleep(0)  # the order goes out at the end of this turn
+        await asyncio.to_thread(pipe.write_bytes, b"go")
+        result = await cancelled.result()
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert isinstance(result.error, RequestCancelledError)
+        assert str(result.error) == "nobody is left"
+        assert len(result.token_ids) < 20
+        assert (await staying.result()).token_ids == list(range(10, 30))
+        staying.cancel()  # who has ended is not there any more: nothing happens
+        assert engine._admission.num_taken == 0
+
+
+class Listening:
+    """Remembers the events of a loop."""
+
+    def __init__(self) -> None:
+        self.events: list[Events] = []
+        self.end = asyncio.Event()
+
+    def on_events(self, events: Events) -> None:
+        self.events.append(events)
+
+    def on_end(self, failed: bool) -> None:
+        assert not failed
+        self.end.set()
+
+
+async def test_events_are_of_the_requests_that_were_added() -> None:
+    process, listener = ModelProcess("a-model", process_models.touchy), Listening()
+    steps = process.steps(EngineConfig(), listener)
+    steps.start()
+    requests = [submitted(request(10, 11 + i), 40) for i in range(9)]
+    steps.add(requests)
+    while sum(len(events.finished) for events in listener.events) < len(requests):
+        await asyncio.sleep(0.001)
+    iterations = [iteration for events in listener.events for iteration in events.iterations]
+    admitted = [number for iteration in iterations for number in iteration.admitted]
+    assert admitted == ids(requests)
+    finished = [one for events in listener.events for one in events.finished]
+    assert sorted(ids(finished)) == ids(requests)
+    steps.stop()
+    await listener.end.wait()
+    await asyncio.to_thread(steps.join)
+    assert process.exit_status == 0
+
+
+def test_the_process_keeps_no_requests() -> None:
+    ours, theirs = socket.socketpair()
+    host = ModelHost(Channel(theirs))
+    serving = threading.Thread(target=host.serve)
+    serving.start()
+    frames = Frames()
+
+    def received() -> Iterator[object]:
+        while True:
+            yield from frames.feed(ours.recv(65536))
+
+    messages = received()
+    ours.sendall(framed(Open(process_models.touchy)))
+    assert isinstance(next(messages), Opened)
+    ours.sendall(framed(Start(EngineConfig())))
+    ours.sendall(framed(Add([submitted(request(10 + n), 40) for n in range(9)])))
+    num_finished = 0
+    while num_finished < 9:
+        events = next(messages)
+        assert isinstance(events, Events)
+        num_finished += len(events.finished)
+    ours.sendall(framed(Stop()))
+    ended = next(message for message in messages if isinstance(message, Ended))
+    assert not ended.failed
+    assert host._steps is not None
+    assert not entries_of(host._steps._scheduler)
+    ours.close()
+    serving.join()
+
+
+async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        async with until_it_hangs():
+            waiting = submit_many(engine, [request(HANGING), *(request(i) for i in range(10, 30))])
+        os.kill(process.pid, signal.SIGKILL)
+        for generation in waiting:
+            result = await generation.result()
+            assert isinstance(result.error, UnavailableError)
+        assert await engine.wait_until_ended()
+        assert engine.has_failed
+        with pytest.raises(UnavailableError):
+            submit(engine, request(10))
+
+
+async def test_a_step_that_kills_its_process_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, _):
+        result = await submit(engine, request(KILLING)).result()
+        assert isinstance(result.error, UnavailableError)
+        assert engine.has_failed
+    (record,) = [each for each in caplog.records if each.msg == "a model's process ended"]
+    assert vars(record)["how"] == "was killed by SIGKILL"
+    assert vars(record)["model"] == "a-model"
+    assert "too little memory" in vars(record)["hint"]
+
+
+async def test_a_signal_without_a_name_ends_the_engine_as_well() -> None:
+    number = signal.SIGRTMIN + 1
+    async with serving(exit_status=-number) as (engine, process):
+        os.kill(process.pid, number)
+        assert await engine.wait_until_ended()
+
+
+async def test_a_process_that_talks_nonsense_is_killed() -> None:
+    async with serving(process_models.talking_nonsense, exit_status=-signal.SIGKILL) as (engine, _):
+        result = await submit(engine, request(10)).result()
+        assert isinstance(result.error, UnavailableError)
+        assert await engine.wait_until_ended()
+
+
+class Failing(socket.socket):
+    """A connection on which one kind of call fails."""
+
+    fails = ""
+
+    @classmethod
+    def of(cls, connection: socket.socket, fails: str) -> Failing:
+        made = cls(fileno=connection.detach())
+        made.fails = fails
+        return made
+
+    def recv(self, *arguments: int) -> bytes:
+        if self.fails == "recv":
+            raise MemoryError
+        return super().recv(*arguments)
+
+    def send(self, data: object, *arguments: int) -> int:
+        if self.fails == "send":
+            raise MemoryError
+        return super().send(data, *arguments)  # type: ignore[arg-type]
+
+
+class Ending:
+    """Hears of the end."""
+
+    def __init__(self) -> None:
+        self.ends: list[bool] = []
+
+    def on_events(self, events: Events) -> None:
+        raise AssertionError("there are no events")
+
+    def on_end(self, failed: bool) -> None:
+        self.ends.append(failed)
+
+
+@pytest.mark.parametrize("fails", ["recv", "send"])
+async def test_a_connection_that_fails_has_ended_and_is_told_of_once(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    listener = Ending()
+    process = subprocess.Popen(["sleep", "600"])
+    steps = ProcessLoop("a-model", process, Failing.of(ours, fails), EngineConfig(), listener)
+    with theirs:
+        theirs.send(b"something")
+        steps.start()
+        steps.add([submitted(request(10), 40)])
+        assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
+        await asyncio.sleep(0)
+        steps.add([submitted(request(10), 40)])
+        await asyncio.sleep(0)
+    assert listener.ends == [True]
+    (told,) = caplog.records
+    assert (told.levelname, vars(told)["model"]) == ("ERROR", "a-model")
+    assert "connection to a model's process failed" in told.message
+
+
+@pytest.mark.parametrize("fails", ["recv", "send"])
+def test_the_other_end_takes_a_connection_that_fails_as_ended(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(Failing.of(theirs, fails))
+        ours.sendall(framed("hello"))
+        for _ in range(3):
+            channel.send("hello")
+        assert fails == "send" or list(channel.messages()) == []
+        received = b"".join(iter(lambda: ours.recv(65536), b""))  # until its end
+        assert bool(received) == (fails == "recv")
+    assert [record.message for record in caplog.records] == ["the connection to the server failed"]
+
+
+async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        async with until_it_hangs():
+            hanging = submit(engine, request(HANGING))
+        await engine.stop(timeout_seconds=0.2)
+        assert engine.has_failed
+        assert isinstance((await hanging.result()).error, UnavailableError)
+        assert not is_alive(process.pid)
+
+
+async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
+    async with serving() as (engine, process):
+        asked = request(10, 11)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(process.pid, number)
+            assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
+
+
+async def test_a_process_that_takes_nothing_does_not_stop_the_event_loop() -> None:
+    sources = [tuple(range(10, 12 + i)) * 5000 for i in range(20)]  # more than a socket holds
+    async with serving(config=EngineConfig(encode_token_budget=10**6)) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = submit_many(engine, [request(*source) for source in sources])
+        await asyncio.sleep(0)  # sends, and must not wait
+        os.kill(process.pid, signal.SIGCONT)
+        for generation in waiting:
+            result = await generation.result()
+            assert result.error is None
+            assert (result.token_ids, result.finish_reason) == predicted(generation.request)
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("open_model", "message"),
+    [
+        (process_models.unusable, "export it again"),
+        (process_models.broken, "could not be opened; the log says why"),
+        (process_models.killed, "model a-model was killed by SIGKILL while it was opened.*memory"),
+    ],
+)
+def test_a_model_that_can_t_be_opened_says_why(
+    open_model: Callable[[], OpenModel], message: str
+) -> None:
+    with pytest.raises(StartupError, match=message) as caught:
+        ModelProcess("a-model", open_model)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_process_that_ends_before_it_is_told_what_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(StartupError, match="a-model ended with status 1 while it was opened"):
+        ModelProcess("a-model", process_models.touchy)
+
+
+async def test_while_it_is_opened_a_process_is_the_first_to_be_killed_for_memory() -> None:
+    process = ModelProcess("a-model", process_models.with_its_oom_score)
+    score = Path("/proc/self/oom_score_adj").read_text()
+    assert process.cache_bytes == 1000
+    assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == score
+    await Engine(process).stop()
+
+
+async def test_no_thread_that_serves_stays_as_nice_as_the_threads_that_opened_the_model(
+    tmp_path: Path,
+) -> None:
+    """Without privileges, none could be made faster again."""
+    bundle = tiny_bundle(tmp_path / "bundle")
+    opening = functools.partial(
+        process_models.opened_in_background, bundle.path, bundle.manifest_sha256
+    )
+    process = ModelProcess("a-model", opening, niceness=process_models.BACKGROUND_NICENESS)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert process.cache_bytes == own
+    engine = Engine(process)
+    await engine.start()
+    await engine.prepare_scoring()
+    tasks = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    assert len(tasks) > process_models.NUM_THREADS
+    assert {os.getpriority(os.PRIO_PROCESS, task) for task in tasks} == {own}
+    await engine.stop()
+
+
+async def test_an_engine_that_never_started_leaves_no_process() -> None:
+    process = ModelProcess("a-model", process_models.touchy)
+    await Engine(process).stop()
+    assert process.exit_status == 0
+
+
+def test_a_process_that_does_not_open_its_model_in_time_is_killed(pipe: Path) -> None:
+    opening = functools.partial(process_models.slow_to_open, pipe)
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # sent if it gets so far
+    try:
+        with pytest.raises(StartupError, match="a-model had not opened it after 0 s: killed"):
+            ModelProcess("a-model", opening, open_seconds=0.1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert model_processes(os.getpid()) == []
+
+
+def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:
+    script = (
+        "import functools, pathlib, signal, sys\n"
+        "from service.worker.process import ModelProcess\n"
+        "from tests.process_models import slow_to_open\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
+        "ModelProcess('a-model', functools.partial(slow_to_open, pathlib.Path(sys.argv[1])))\n"
+    )
+    # The model's process has the pipe of standard error too: it closes when both have gone.
+    command = [sys.executable, "-c", script, str(pipe)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    assert (ended.returncode, ended.stderr) == (7, "")
+
+
+# --- scoring -------------------------------------------------------------------------------------
+
+
+async def test_scores_and_attention_come_back_as_they_were() -> None:
+    asked = ScoringRequest((10, 11, EOS), target_ids=(12, 13, EOS), alignment="soft")
+    async with serving() as (engine, _):
+        assert engine.can_score
+        await asyncio.gather(*(engine.prepare_scoring() for _ in range(3)))
+        (hypothesis,) = (await submit(engine, asked).result()).hypotheses
+    scorer = FakeScorer()
+    expected = scorer.predict(ScoreItem(asked.source_ids, asked.target_ids))
+    assert hypothesis.token_log_probabilities == expected.log_probabilities.tolist()
+    assert hypothesis.attention is not None
+    np.testing.assert_array_equal(hypothesis.attention, expected.attention)
+
+
+@pytest.mark.parametrize(
+    ("open_model", "kind"),
+    [
+        (process_models.without_memory_to_score, ResourceExhaustedError),
+        (process_models.without_scoring_graph, UnavailableError),
+    ],
+)
+async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
+    open_model: Callable[[], OpenModel], kind: type[DragomanError]
+) -> None:
+    async with serving(open_model) as (engine, _):
+        with pytest.raises(kind) as caught:
+            await engine.prepare_scoring()
+        assert "secret" not in str(caught.value)
+        asked = request(10)
+        assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
+
+
+async def test_who_waits_for_scoring_hears_that_the_process_has_ended() -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(engine.prepare_scoring())
+        await asyncio.sleep(0)
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(UnavailableError, match="has ended"):
+            await waiting
+
+
+async def test_who_waits_for_scoring_hears_of_it_when_the_engine_is_stopped() -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(engine.prepare_scoring())
+        await asyncio.sleep(0)
+        await engine.stop(timeout_seconds=0.1)  # as if a step hung
+        with pytest.raises(UnavailableError, match="has ended"):
+            await waiting
+
+
+def test_a_server_that_is_busy_keeps_nobody_waiting() -> None:
+    ours, theirs = socket.socketpair()
+    messages = [b"%d" % n * 100_000 for n in range(30)]  # more than a socket holds
+    channel = Channel(theirs)
+    for message in messages:
+        channel.send(message)
+    frames, found = Frames(), list[object]()
+    while len(found) < len(messages):
+        found += frames.feed(ours.recv(65536))
+    assert found == messages
+    ours.close()
+    channel.send(b"to nobody")
+    assert list(channel.messages()) == []
+
+
+# --- on the wire ---------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.recursive(st.integers() | st.text(), st.lists, max_leaves=20)),
+    st.lists(st.integers(min_value=1, max_value=40), min_size=1),
+)
+def test_messages_are_found_in_pieces_of_any_size(
+    messages: Sequence[object], sizes: Sequence[int]
+) -> None:
+    wire, frames, found = b"".join(map(framed, messages)), Frames(), []
+    while wire:
+        for size in sizes:
+            found += list(frames.feed(wire[:size]))
+            wire = wire[size:]
+    assert found == list(messages)
+
+
+@given(st.text(), st.text(), st.floats(0.0, 60.0))
+def test_every_error_crosses_as_it_was(first: str, second: str, seconds: float) -> None:
+    for kind in DragomanError.__subclasses__():
+        arguments: dict[type[DragomanError], tuple[object, ...]] = {
+            InvalidArgumentError: (first, second),
+            ResourceExhaustedError: (first, seconds),
+        }
+        error = kind(*arguments.get(kind, (first,)))
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert (str(copy), vars(copy)) == (str(error), vars(error))
+    assert {kind.__module__ for kind in DragomanError.__subclasses__()} == {errors.__name__}
+
+
+# --- what it takes -------------------------------------------------------------------------------
+
+
+def test_metrics_show_what_the_process_takes() -> None:
+    metrics = ServerMetrics()
+    ModelMetrics(metrics, "a").set_process(os.getpid())
+    ModelMetrics(metrics, "gone").set_process(2**22 + 1)  # more than there can be
+    memory, cpu = (
+        f"dragoman_model_process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total")
+    )
+    assert metrics.registry.get_sample_value(memory, {"model": "gone"}) is None
+    taken = metrics.registry.get_sample_value(memory, {"model": "a"})
+    own = metrics.registry.get_sample_value("process_resident_memory_bytes")
+    assert taken is not None
+    assert own is not None
+    assert 0.5 * own < taken < 2.0 * own
+    assert (metrics.registry.get_sample_value(cpu, {"model": "a"}) or 0.0) > 0.0
