@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -103,6 +103,17 @@ fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (about
 
 venv: $(venv)/.dev  ## create .venv with everything that test and check need
 
+venv-service: $(venv)/.service  ## create .venv with what changing the server needs: no torch, no transformers
+
+check-service: $(venv)/.service  ## lint, formatting and import rules, without types of what is not installed
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(venv)/bin/lint-imports --no-logo
+
+test-service: $(venv)/.service  ## run the server's tests on the model that ships; others are skipped
+	$(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+	    tests/unit/service tests/unit/proto tests/integration $(ARGS)
+
 lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for newer versions
 	$(python) -m pip install --quiet uv
 	@# Without CUDA packages, which are never installed here. The version of torch stays: change it by
@@ -143,6 +154,10 @@ $(venv)/.serve: $(venv)/.created pyproject.toml constraints.txt
 	$(pip_install) hatchling editables
 	@# On some platforms (Linux on ARM) hdrhistogram must be compiled; serving does not need it.
 	$(install_this) '.[cpu,evaluate,bench]' || $(install_this) '.[cpu,evaluate]'
+	@touch $@
+
+$(venv)/.service: $(venv)/.serve
+	$(install_this) '.[cpu,dev-service]'
 	@touch $@
 
 # PyTorch's builds for Linux without CUDA have "+cpu" in their version and are on a separate index. pip

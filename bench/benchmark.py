@@ -79,7 +79,7 @@ def run_benchmark(
     """Measure, write the report, print the conclusion.
 
     Args:
-        name: of the benchmark.
+        name: the benchmark's name.
         output: the run's folder; None for the newest of that name, see `run_directory`.
         prepare: gives the measurements, from the run's folder.
         conclude: judges the folder once all is measured and the summary is written.
@@ -131,7 +131,7 @@ def run_measurements(
         clock: seconds from any point in time.
 
     Returns:
-        What could not be measured, and why.
+        A line for each measurement that failed, with the reason.
 
     Raises:
         Interrupted: by Ctrl-C.

@@ -55,7 +55,7 @@ def write_opus_model(config: ModelConfig, directory: Path, seed: int = 0) -> Non
     Args:
         config: of `opus_config`.
         directory: must exist.
-        seed: of the weights.
+        seed: seed of the random weights.
     """
     from export.huggingface.writer import renamed
 

@@ -74,7 +74,7 @@ def _in_code(text: str) -> str:
 
 
 async def translate(bundle: Path, texts: Sequence[str]) -> list[str]:
-    """What a server of the bundle answers, by its own engine in this process."""
+    """The translation of a server with this bundle, by an engine in this process."""
     from model.bundle.bundle import Bundle
     from service.engine.engine import Engine, EngineConfig
     from service.runtime.cpu.runner import OnnxRunner

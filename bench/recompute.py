@@ -8,55 +8,38 @@ report is rendered again.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bench import search_parity
-from bench.context import report as context
-from bench.studies.layers import report as layers
-from bench.studies.lengths import report as lengths
-from bench.studies.trainings import report as trainings
-from bench.suite import report
-from tests.robustness.faults import report as faults
-from tests.robustness.fuzz import report as fuzz
-from tests.robustness.soak.report import SOAK, Soak
-from tests.robustness.soak.report import render as render_soak
-
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.md"
 
-
-# What is made of a summary, by its benchmark: the report as Markdown, and pictures as SVG by name.
-_RENDER: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    SOAK: lambda summary: render_soak(Soak.from_dict(summary)),
-    search_parity.NAME: lambda summary: search_parity.render(
-        search_parity.SearchParity.from_dict(summary)
-    ),
-    context.NAME: context.render,
-    faults.NAME: faults.render,
-    fuzz.NAME: fuzz.render,
-    layers.NAME: layers.render,
-    lengths.NAME: lengths.render,
-    trainings.NAME: trainings.render,
+# The module that renders a benchmark's summary: its function `files` returns the files of the
+# report by name. Loaded by name, since benchmarks import this module to store what they measured.
+_RENDERERS = {
+    "faults": "tests.robustness.faults.report",
+    "fuzz": "tests.robustness.fuzz.report",
+    "layers": "bench.studies.layers.report",
+    "lengths": "bench.studies.lengths.report",
+    "search-parity": "bench.search_parity",
+    "soak": "tests.robustness.soak.report",
+    "trainings": "bench.studies.trainings.report",
 }
-_PICTURES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
-    layers.NAME: layers.pictures,
-    lengths.NAME: lengths.pictures,
-    trainings.NAME: trainings.pictures,
-}
+_SUITE = "bench.suite.report"
+RETIRED = ("context",)
+"""Benchmarks without code: their reports are kept as they were written."""
 
 
 def render(summary: Mapping[str, Any]) -> dict[str, str]:
     """The files of a report by name: the report as Markdown, and its pictures."""
-    name = summary["benchmark"]
-    if name not in _RENDER:
-        return {REPORT_FILE: report.render(report.SuiteFigures.from_dict(summary))}
-    pictures = _PICTURES[name](summary) if name in _PICTURES else {}
-    return {REPORT_FILE: _RENDER[name](summary), **pictures}
+    renderer = importlib.import_module(_RENDERERS.get(summary["benchmark"], _SUITE))
+    files: dict[str, str] = renderer.files(summary)
+    return files
 
 
 def write_report(directory: Path) -> None:
@@ -66,6 +49,8 @@ def write_report(directory: Path) -> None:
         OSError: there is neither a summary nor a run.
     """
     if (directory / "runs").is_dir():
+        from bench.suite import report
+
         write_summary(directory, dataclasses.asdict(report.collect(directory)))
     for name, text in render(read_summary(directory)).items():
         (directory / name).write_text(text, encoding="utf-8")
@@ -98,6 +83,8 @@ def main(
     """Recompute the summary and the report of a benchmark."""
     write_report(directory)
     if readme is not None:
+        from bench.suite import report
+
         report.update_readme(readme, report.SuiteFigures.from_dict(read_summary(directory)))
     typer.echo(str(directory / REPORT_FILE))
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.recompute import store
 from bench.submission import submit_many
 
 # onnxruntime reports usage to its makers unless this is set before it is imported.
@@ -169,8 +170,8 @@ def gap_between(
         model: the reference's.
         source: EOS included.
         found: the engine's tokens, EOS included if it came to it.
-        expected: the reference's, likewise.
-        beam_size: of the search.
+        expected: the reference's hypotheses, in the same order.
+        beam_size: width of the beam; 1 is greedy.
     """
     scores = [_log_probabilities(model, source, tokens) for tokens in (found, expected)]
     if beam_size > 1:  # the default length penalty: the mean over the tokens
@@ -278,8 +279,6 @@ def main(
     import onnxruntime
     import torch
 
-    from bench.recompute import store
-
     versions = (
         f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
         f"{platform.machine()}, {platform.system()}; one thread"
@@ -290,6 +289,11 @@ def main(
         store(output, parity.to_dict())
     if not parity.holds:
         raise typer.Exit(1)
+
+
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(SearchParity.from_dict(summary))}
 
 
 def render(parity: SearchParity) -> str:

@@ -124,7 +124,7 @@ def speed_weights(
 
     Args:
         config: of `speed_config`.
-        seed: of the weights.
+        seed: seed of the random weights.
         certainty: factor on the logits.
     """
     wanted = ("post", "none", "learned", True)

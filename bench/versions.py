@@ -37,7 +37,7 @@ _NUM_RESAMPLES = 2000
 
 
 class Cost(NamedTuple):
-    """What a block of calls took: CPU seconds of the server, and seconds."""
+    """Cost of a block of calls: CPU seconds of the server, and seconds."""
 
     cpu_seconds: float
     seconds: float
@@ -60,7 +60,7 @@ class Version:
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, to the nanosecond; one that has ended does not count.
 
-        Those of the models' processes too.
+        The models' processes count too.
         """
         tasks = Path(f"/proc/{self.pid}/task")
         children = " ".join(file.read_text("ascii") for file in tasks.glob("*/children")).split()

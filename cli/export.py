@@ -111,7 +111,7 @@ def describe_agreement(agreement: TransformersComparison | None) -> str:
 
 
 def describe(proof: ParityReport) -> str:
-    """What a proof showed, in words."""
+    """The outcome of a proof, in words."""
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"

@@ -80,7 +80,7 @@ class LineCalls(abc.ABC, Generic[Item]):
 
     @abc.abstractmethod
     def _parse(self, line: str) -> Item | CallOutcome:
-        """What to send for a line, or its error."""
+        """The request for a line, or its error."""
 
     @abc.abstractmethod
     async def _call(self, items: list[Item]) -> list[CallOutcome]:

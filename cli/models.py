@@ -21,7 +21,7 @@ _WIDEST = 2000  # of a table, whatever the screen
 
 @dataclasses.dataclass(frozen=True)
 class BundleFacts:
-    """What a bundle's files say, without a server.
+    """Facts from a bundle's files, without a server.
 
     Attributes:
         name, version, precision, origin: as in `dragoman.client.ModelInfo`.

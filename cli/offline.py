@@ -26,7 +26,7 @@ class OfflineOptions:
 
     Attributes:
         beam_size: hypotheses per sentence, 1 is greedy; None for the bundle's own (else 1).
-        length_penalty: of a beam search, see `model.evaluation.search.BeamOptions`; None likewise.
+        length_penalty: exponent of a beam search's length penalty; None for the bundle's own.
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attention_of_bundle(path: Path, text: str, translation: str, **options: Any) -> AttentionView:
-    """What `Client.attention` returns, by the same code that serves it; else fails.
+    """The result of `Client.attention`, by the same code that serves it; otherwise fails.
 
     Args:
         path: the bundle.

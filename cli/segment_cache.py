@@ -20,7 +20,7 @@ class SegmentCache:
         depends_on: what translations depend on, as JSON values.
 
     Attributes:
-        path: of the cache.
+        path: the cache's file.
         num_found: translations that an earlier run left.
     """
 

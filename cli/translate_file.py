@@ -85,7 +85,7 @@ def translate_file(
         source=source, target=target, model=model, allow_pivot=allow_pivot
     )
     terms = read_glossary(glossary, glossary_name)
-    # What translations depend on, apart from the models: they are kept for the same command only.
+    # Settings that translations depend on, apart from the models: the cache is for one command.
     depends_on = [chosen, beam_size, terms and asdict(terms), verbatim, adapt_case]
     options: dict[str, Any] = dict(
         search=Search(beam_size=beam_size),

@@ -39,7 +39,7 @@ class GraphBuilder:
     numbered in order of creation, so that equal calls give equal bytes.
 
     Args:
-        name: of the graph.
+        name: the graph's name.
         shared: takes the large constants; None keeps them in the graph.
     """
 

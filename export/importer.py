@@ -37,14 +37,14 @@ _log = logging.getLogger("dragoman.import")
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import showed.
+    """Outcome of an import.
 
     Attributes:
         proof: of the bundle's graphs, against the imported network; None if none was wanted.
         agreement: of that network with `transformers`; None where it isn't installed, or if no
             proof was wanted.
-        directions: of the bundle.
-        name: of the bundle.
+        directions: the bundle's directions.
+        name: the bundle's name.
         search: of the bundle, as `Bundle.search`.
     """
 

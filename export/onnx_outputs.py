@@ -13,8 +13,8 @@ import onnxruntime as ort
 
 from export.torch_outputs import ForcedTranslation
 from model.bundle.bundle import Bundle
+from model.bundle.padding import pad_right
 from model.bundle.sessions import SessionSettings, open_session
-from model.data.corpus import pad_right
 
 Array = npt.NDArray[Any]
 

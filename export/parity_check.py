@@ -127,7 +127,7 @@ class ParityCheck:
 
     Args:
         tolerance: limits of the differences.
-        precision: of the bundle, for messages.
+        precision: the bundle's precision, for messages.
         num_sentences: number of sentences that will be added.
     """
 
@@ -248,7 +248,7 @@ class ParityCheck:
 def share_bounds(count: int, total: int) -> tuple[float, float]:
     """Wilson's bounds (1927) of a share, if a sample of `total` contains `count`.
 
-    The share is below the lower bound with a probability of 5 %, and likewise above the upper.
+    The share is below the lower bound with a probability of 5 %, and above the upper with 5 %.
     """
     share, weight = count / total, _DEVIATIONS**2 / total
     middle = share + weight / 2

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from model.bundle.limits import default_max_new_tokens
-from model.data.corpus import pad_right, plan_batches
+from model.bundle.padding import pad_right
+from model.data.corpus import plan_batches
 from model.evaluation.evaluation import translate_ids
 from model.network.transformer import AttentionWeights, Transformer
 

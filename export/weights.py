@@ -23,7 +23,7 @@ class Weights:
 
     Args:
         arrays: a state dict.
-        config: of the model.
+        config: the model's configuration.
         shared: where graphs that are built from them leave their large constants, if not in
             themselves.
 
@@ -77,7 +77,7 @@ class Weights:
         """The token embedding [V, D] of the "source" or "target" side.
 
         Concatenated positions need one linear map after them: W [x; p] + b = W_x x + (W_p p + b).
-        What depends on the token is folded into this table, the rest into `positions`.
+        Terms that depend on the token are folded into this table, the rest into `positions`.
         """
         owner = "target" if self._config.embedding_tying == "all" else side
         table = self._vocabulary_matrix(f"{owner}_embedding.weight", f"{side}_embedding.weight")

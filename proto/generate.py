@@ -10,9 +10,9 @@
 - `third_party/`, the files of Google's that the contract imports (except those that come with
   protoc), for clients that are generated from the .proto files of a clone.
 
-It also compiles the part of Google's contract that the server has (service/api/google_v3/), and
+It also compiles the part of Google's contract that the server has (service/fronts/google_v3/), and
 writes the tables of the script that checks JSON requests in Envoy (docker/envoy/), and what
-/openapi.json says of the contract (service/api/http/openapi/).
+/openapi.json says of the contract (service/ports/http/openapi/).
 
 All of it is committed, so that the package can be installed without a compiler. A test generates it
 again into another directory and compares.
@@ -43,8 +43,8 @@ import openapi
 
 ROOT = Path(__file__).resolve().parent
 CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
-GOOGLE = ROOT.parent / "service" / "api" / "google_v3" / "contract.binpb"
-OPENAPI = ROOT.parent / "service" / "api" / "http" / "openapi" / "contract.json"
+GOOGLE = ROOT.parent / "service" / "fronts" / "google_v3" / "contract.binpb"
+OPENAPI = ROOT.parent / "service" / "ports" / "http" / "openapi" / "contract.json"
 _PACKAGE = "dragoman.v1"
 _PRIVATE = "admin.proto"
 _GOOGLEAPIS = Path(annotations_pb2.__file__).parents[2]

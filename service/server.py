@@ -29,7 +29,8 @@ from service.fronts.grpc.interceptor import Interceptor
 from service.models.idle import IdleMonitor
 from service.models.lifecycle.opening import in_thread
 from service.models.lifecycle.reloads import Reloads
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
 from service.observability.tracing import create_tracing

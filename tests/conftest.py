@@ -1,8 +1,9 @@
-"""What every test shares."""
+"""Settings and fixtures of all tests."""
 
 import logging
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import hypothesis
 import pytest
@@ -16,6 +17,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An example that takes long shows a busy machine, not a bug.
 hypothesis.settings.register_profile("dragoman", deadline=None)
 hypothesis.settings.load_profile("dragoman")
+
+# Modules that import torch, onnx or transformers. An environment for changing the server does not
+# have them (`make venv-service`).
+collect_ignore = (
+    []
+    if find_spec("torch")
+    else [
+        "integration/test_engine_on_bundle.py",
+        "integration/test_routing.py",
+        "unit/service/decoding/test_beams.py",
+        "unit/service/decoding/test_constraints.py",
+        "unit/service/runtime/test_runner.py",
+    ]
+)
+
+
+def pytest_report_header() -> list[str]:
+    """Name the modules that are left out."""
+    return [f"left out, without torch: {name}" for name in collect_ignore]
 
 
 @pytest.fixture

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+import pytest
 
-from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
-from model.network.transformer import Transformer
+
+if TYPE_CHECKING:
+    import torch
+
+    from export.bundle_writer import ExportSource
+    from model.network.transformer import Transformer
 
 SENTENCES = (
     "A dog is running across the green field.",
@@ -55,7 +59,13 @@ def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
     """A model whose every weight is random, biases and norms included.
 
     Drawn so that its greedy outputs vary, do not repeat one token for ever, and end now and then.
+    A test that needs one is skipped where torch is not installed.
     """
+    pytest.importorskip("torch", reason="a random model needs torch: `make venv`")
+    import torch
+
+    from model.network.transformer import Transformer
+
     torch.manual_seed(seed)
     model = Transformer(config).eval()
     with torch.no_grad():
@@ -96,7 +106,9 @@ def tiny_tokenizer(directory: Path, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
 
 
 def export_source(model: Transformer, directory: Path) -> ExportSource:
-    """What `write_bundle` needs, with a tokenizer trained into `directory`."""
+    """The source for `write_bundle`, with a tokenizer trained into `directory`."""
+    from export.bundle_writer import ExportSource
+
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / TOKENIZER_FILE).exists():
         tiny_tokenizer(directory, model.config.vocab_size)
@@ -126,6 +138,8 @@ def tiny_bundle(
     model = model or random_model(tiny_config(**config), seed)
     source = export_source(model, directory.parent / f"{directory.name}.source")
     directory.mkdir(parents=True, exist_ok=True)
+    from export.bundle_writer import ExportOptions, write_bundle
+
     options = ExportOptions(precision=precision, top_k=top_k, name=name, resident=resident)
     write_bundle(source, options, directory)
     return Bundle.load(directory)

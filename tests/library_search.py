@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model.data.corpus import pad_right
+from model.bundle.padding import pad_right
 
 # Of the environment: PREFIX.en and PREFIX.de are English sentences and their translations, which
 # are not part of the project.

@@ -59,7 +59,7 @@ class BareLoop:
             item.name: self._array(item, values.get(item.name, 0))
             for item in self._session.get_inputs()
         }
-        # What is read has to be memory of its own: untouched pages would all be one page of zeros,
+        # Inputs need memory of their own: untouched pages would all be one page of zeros,
         # which never leaves the processor's cache.
         draw = np.random.default_rng(0)
         for name, array in self.arrays.items():

@@ -143,7 +143,7 @@ async def measure(
     """Both measurements, as plain JSON values.
 
     Args:
-        bundle: of the speed model.
+        bundle: the speed model's bundle.
         texts: for the closed loop.
         loop: the closed loop.
         blocks: of steps, of the engine and of the bare loop in turn, for each number of rows.

@@ -97,7 +97,7 @@ STATISTICS: dict[str, tuple[Statistic, int]] = {
     "tokens, by due time, /s": (_tokens_per_second, 30),
     "share not answered": (_share_not_answered, 30),
 }
-"""What is compared, and the answers that each needs."""
+"""The figures to compare, and the answers that each needs."""
 
 
 @dataclass(frozen=True)

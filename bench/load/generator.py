@@ -68,7 +68,7 @@ class Generator:
         Args:
             num_users: how many at the same time.
             seconds: from the start; none is begun later.
-            numbers: of the requests.
+            numbers: the requests' numbers in the schedule.
         """
         await asyncio.sleep(max(0.0, self._start - self._loop.time()))
         async with asyncio.TaskGroup() as group:

@@ -46,7 +46,7 @@ class Results:
     Attributes:
         run: the samples and how they came about.
         slo: the promise; None without one.
-        snapshots: of the server's metrics.
+        snapshots: scrapes of the server's metrics.
         about: the machine, the server's models, the source file, when; plain JSON values.
     """
 

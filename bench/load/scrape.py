@@ -34,7 +34,7 @@ class Snapshot:
         seconds: when, from the beginning of the run, warm-up included.
         values: counters and gauges by the name of their series.
         queue_buckets: cumulative counts of the queue time's histogram, by upper bound.
-        row_buckets: likewise of the rows of a step.
+        row_buckets: the same for the rows of a step.
     """
 
     seconds: float

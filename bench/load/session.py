@@ -30,7 +30,7 @@ class RunProgress:
         seconds: since its beginning, warm-up included.
         samples: every request that ended.
         num_in_flight: calls in progress.
-        snapshots: of the server's metrics.
+        snapshots: scrapes of the server's metrics.
     """
 
     plan: LoadPlan

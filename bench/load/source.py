@@ -37,7 +37,7 @@ class TextOrder:
     Args:
         num_texts: how many there are.
         texts_per_request: how many go into a request.
-        seed: of the order.
+        seed: seed of the random order.
     """
 
     def __init__(self, num_texts: int, texts_per_request: int, seed: int) -> None:

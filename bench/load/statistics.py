@@ -153,7 +153,7 @@ class Run:
         lags: the event loops' lags, in seconds.
         seconds: how long it went on, warm-up included.
         broken_off: why it ended early; "" if it did not.
-        cpu_seconds: of the generator's processes.
+        cpu_seconds: CPU time of the generator's processes.
         num_scheduled: requests of an open loop that were to be sent in the measured time; None
             for a closed loop.
     """

@@ -13,7 +13,7 @@ LATENCY_HEADER = ["", "mean", *(f"p{p:g}" for p in PERCENTILES), "max", "samples
 
 
 def headline(results: Results) -> str:
-    """What was done, in a line."""
+    """The run in one line."""
     plan = results.run.plan
     if plan.rate is not None:
         kind = plan.arrivals + (f" (burstiness {plan.burstiness:g})" * (plan.arrivals == "gamma"))

@@ -17,7 +17,7 @@ def parse_duration(text: str, name: str) -> float:
 
     Args:
         text: the duration.
-        name: of the argument, for the message.
+        name: the argument's name, for the message.
 
     Raises:
         PlanError: it is no duration.

@@ -100,7 +100,7 @@ async def _run(connection: Connection, share: Share) -> None:
             return
         cpu = time.process_time()
         gc.collect()
-        gc.freeze()  # what is there now lives as long as the run: no need to look at it again
+        gc.freeze()  # objects made so far live as long as the run: the collector may skip them
         await _load(connection, share, call, start)
         connection.send(Done(time.process_time() - cpu))
 

@@ -1,6 +1,6 @@
 """Request-level batching: collect, run a batch to its end, collect again.
 
-What servers around a library that translates batches do ("dynamic batching"). It stands where
+Dynamic batching, as servers around a batch translation library do it. It stands where
 `service.engine.engine.Engine` stands, under the same translator and gRPC server, so that only the
 engines differ.
 """
@@ -97,7 +97,7 @@ class _Sequence:
 
     @property
     def request(self) -> GenerationRequest:
-        """What is asked."""
+        """The request."""
         return self.generation.request
 
 
@@ -138,7 +138,7 @@ class BatchEngine:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What the model can take."""
+        """The model's limits."""
         return self._limits
 
     @property
@@ -300,7 +300,7 @@ class BatchEngine:
         if self._policy.per_request and waiting:
             first = waiting[0].request.request_id
             waiting = [one for one in waiting if one.request.request_id == first]
-        # Workers that are free share what there is: two half batches at once end sooner than one.
+        # Free workers share the requests that wait: two half batches at once end sooner than one.
         num_free = self._policy.num_workers - self._num_batches
         batch = waiting[: min(self._policy.max_batch, -(-len(waiting) // num_free))]
         for sequence in batch:

@@ -19,7 +19,8 @@ from model.bundle.bundle import Bundle
 from service.common import process
 from service.domain.plan import RunnerLimits
 from service.engine.metrics import ModelMetrics
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.server import Server

@@ -60,7 +60,7 @@ def plot(
     Args:
         series: points by name, ascending in x.
         title: above the chart.
-        labels: of the x and the y axis.
+        labels: names of the x and the y axis.
         notes: what stands behind a name, in brackets.
         log_y: a logarithmic y axis, too; or a linear one from zero.
     """

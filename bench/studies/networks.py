@@ -1,4 +1,4 @@
-"""What a network costs: to train, to serve and to download, for several networks side by side.
+"""Cost of training, serving and downloading a network, for several networks side by side.
 
     python -m bench.studies.networks [--network 384x6+2@16000]...
 
@@ -44,7 +44,7 @@ class NetworkCost:
 
     Attributes:
         parameters: how many there are.
-        bundle_bytes: of the int8 bundle.
+        bundle_bytes: size of the int8 bundle.
         train_seconds: CPU seconds of an update of `TRAIN_PAIRS` pairs, in bfloat16.
         encode_seconds: CPU seconds of the encode of one source of `SOURCE_TOKENS` tokens, int8.
         step_seconds: CPU seconds of a decoder step by the number of rows, int8.

@@ -48,7 +48,7 @@ class RunFigures:
         padding_share: padding computed by the encoder, by tokens that it read.
         wasted_tokens: of calls that ended without an answer.
         cpu_cores: cores that the server kept busy.
-        tokens_per_cpu_second: of the server.
+        tokens_per_cpu_second: target tokens per second of the server's CPU time.
         memory_bytes: most resident memory of the server.
         memory_growth: of the resident memory, a share; see `memory_growth`.
     """

@@ -40,7 +40,7 @@ class Row:
 
     Attributes:
         name: what is compared.
-        floor, aim: of the ratio.
+        floor, aim: least ratio allowed, and ratio aimed at.
         more_is_better: whether the floor is the least or the most that will do.
         ratio: ours by theirs; None if it was not measured.
         ours, theirs: the two figures as text.

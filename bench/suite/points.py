@@ -82,12 +82,12 @@ class SuitePlan:
 
     Attributes:
         name: "quick", "full", "thorough", "engine", "overload" or "smoke".
-        precisions: of the models.
-        beam_sizes: of the searches; 1 is greedy.
+        precisions: the models' precisions.
+        beam_sizes: widths of the beams; 1 is greedy.
         closed, shares: the load points.
         own_shares: of open loops for our own system alone, greedily, of our own throughput.
         systems: the systems to compare; CTranslate2 gets its settings from the sweep.
-        seconds, open_seconds, warmup: of a run.
+        seconds, open_seconds, warmup: durations of closed-loop runs, open-loop runs and warm-ups.
         repetitions: alternating runs of Dragoman and CTranslate2 at each point; the other systems
             run once.
         baselines_everywhere: whether the other systems run with every model and precision, or with
@@ -103,8 +103,8 @@ class SuitePlan:
         slo_percentiles: candidates for the promise of a capacity; the highest is taken for which a
             trial takes at most `max_trial_seconds`.
         max_trial_seconds: see `slo_percentiles`.
-        capacity_resolution: of the search for it.
-        trial_seconds: of its trials, at least.
+        capacity_resolution: resolution of the search for the capacity.
+        trial_seconds: shortest duration of its trials.
         trial_warmup: of its trials, at least, if it brackets: the server may still work on
             requests of a broken trial when the next begins.
         brackets: whether the search starts near the rate that the closed loops suggest.

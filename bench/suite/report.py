@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.units import format_seconds
-from bench.suite import agreement, losses, overload
-from bench.suite import engine_table as engine_table
+from bench.suite import agreement, engine_table, losses, overload
 from bench.suite.cells import Cell, cells_of, read_runs, run_files
 from bench.suite.points import OWN, PEER
 
@@ -73,7 +72,7 @@ class SuiteFigures:
     """The figures of a report; `dataclasses.asdict` gives plain JSON values.
 
     Attributes:
-        name: of the report.
+        name: the report's name.
         benchmark: "quick", "full", "engine" and so on.
         machine: where it was measured; empty before the first run has ended.
         problems: what could not be measured, and why.
@@ -170,6 +169,11 @@ def _machine(directory: Path) -> dict[str, Any]:
         # More than one, where a benchmark was interrupted and went on with other code.
         "revisions": sorted({about.get("revision", "not recorded") for about in abouts}),
     }
+
+
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(SuiteFigures.from_dict(summary))}
 
 
 def render(figures: SuiteFigures) -> str:

@@ -244,7 +244,7 @@ class Suite:
 
         Args:
             rate: that it may carry, in requests a second.
-            beam_size: of the search.
+            beam_size: width of the beam; 1 is greedy.
         """
         name = NEAR_CAPACITY if beam_size == 1 else f"{NEAR_CAPACITY}-beam{beam_size}"
         return self._taking_over(name, Load(share=1.0, beam_size=beam_size), rate, None)
@@ -253,7 +253,7 @@ class Suite:
         """The winner of the sweep `name`, with candidates from other sweeps where there are any.
 
         Args:
-            name: of the sweep.
+            name: the sweep's name.
             load: at which it is.
             rate: of which that is a share.
             point: the load point; None for the sweep near the capacity.

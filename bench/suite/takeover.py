@@ -39,7 +39,7 @@ def sources(plan: SuitePlan, load: Load | None, beam_size: int, is_first: bool) 
     Args:
         plan: has the loads.
         load: the load point; None for the sweep near the capacity.
-        beam_size: of the search.
+        beam_size: width of the beam; 1 is greedy.
         is_first: whether the model is the one that is measured first.
     """
     from_the_start = is_first and beam_size == 1

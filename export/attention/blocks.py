@@ -18,7 +18,7 @@ class Blocks:
 
     Args:
         graph: where to add nodes.
-        packing: of the sources.
+        packing: packing of the sources into blocks.
         size: positions of a block.
 
     Attributes:

@@ -16,7 +16,7 @@ class FullAttentionGraph:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -30,7 +30,7 @@ class LowRankAttentionGraph:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:
@@ -61,7 +61,7 @@ class PositionProjections:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -17,7 +17,7 @@ class LocalAttentionGraph:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -1,5 +1,4 @@
-"""Attention among similar queries, sorted and cut into chunks; see
-`model.network.attention.lsh`."""
+"""Attention among similar queries in sorted chunks; see `model.network.attention.lsh`."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class HashedAttentionGraph:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -1,5 +1,4 @@
-"""Strided attention: near heads in blocks, far heads in columns; see
-`model.network.attention.strided`."""
+"""Strided attention, of blocks and columns; see `model.network.attention.strided`."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class StridedAttentionGraph:
 
     Args:
         layers: building blocks.
-        packing: of the sources.
+        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

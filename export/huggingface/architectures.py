@@ -34,7 +34,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 
 @dataclass(frozen=True)
 class Family:
-    """What the classes of `transformers` fix, beside what a configuration says.
+    """Facts that the classes of `transformers` fix, besides those of a configuration.
 
     Attributes:
         name: as people know it.
@@ -90,7 +90,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
     """The model's sizes and options.
 
     Args:
-        directory: of the model.
+        directory: the model's directory.
         num_pieces: the larger number of tokens of its two vocabularies.
         unk_id: the tokenizer's.
 

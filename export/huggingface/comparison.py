@@ -27,7 +27,7 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class TransformersComparison:
-    """What the comparison found.
+    """Outcome of the comparison.
 
     Attributes:
         transformers: the library's version.
@@ -159,7 +159,7 @@ def _check_choices(target: Tensor, logits: Tensor, sentence: str) -> None:
 
 @contextlib.contextmanager
 def _recorded(model: Any) -> Iterator[dict[str, Tensor]]:
-    """What goes into the first layer of each stack and comes out of all, by stage, in order."""
+    """Inputs of the first layer of each stack and outputs of all layers, by stage, in order."""
     states: dict[str, Tensor] = {}
     hooks = []
 

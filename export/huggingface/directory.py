@@ -92,7 +92,7 @@ class ModelDirectory:
             raise ExportError(f"{file}: {exc.strerror}") from exc
 
     def checksums(self) -> dict[str, str]:
-        """What the model can be recognised by."""
+        """Facts that identify the model."""
         return {"config_sha256": file_sha256(self.path / CONFIG_FILE)}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

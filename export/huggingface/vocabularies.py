@@ -95,7 +95,7 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
     """The tokenizer of one direction of a model.
 
     Args:
-        directory: of the model.
+        directory: the model's directory.
         source: BCP-47 code of the language that is translated from.
         target: of the language that is translated to.
 

@@ -114,7 +114,7 @@ class _Weights:
         raise ExportError(f"{self._directory.path}: the weight {name!r} {why}")
 
     def name_of(self, ours: str) -> str:
-        """What the files call one of our weights, or would if it were there."""
+        """The name in the files of one of our weights, whether it is there or not."""
         if ours in self._names:
             return self._names[ours]
         stack, _, rest = ours.partition(".")

@@ -47,7 +47,7 @@ _REASONS = {
     "average-attention": "an average attention network, which is not supported",
     "gelu": "Marian's own approximation of GELU, which is not supported",
 }
-# What happens before each sublayer, after it and after each stack.
+# The operations before each sublayer, after it and after each stack.
 _NORMS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
 
 

@@ -69,7 +69,7 @@ class MarianDirectory(ModelDirectory):
 
     Attributes:
         weights: the .npz.
-        options: of the network.
+        options: Marian's options of the network.
         contents: of the tokenizer's files in MarianMT's format, by name.
         sizes: of the vocabularies, source and target.
     """
@@ -127,7 +127,7 @@ class MarianDirectory(ModelDirectory):
         return self.contents[name]
 
     def checksums(self) -> dict[str, str]:
-        """What the model can be recognised by."""
+        """Facts that identify the model."""
         return {"weights_sha256": file_sha256(self.weights)}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -107,7 +107,7 @@ class Bundle:
 
     Attributes:
         path: its directory.
-        manifest: `bundle.json` as it stands.
+        manifest: contents of `bundle.json`.
         config: the architecture of the model.
         files: all its files, by their paths.
         manifest_sha256: the SHA-256 of `bundle.json`, which has the checksums of all other files.
@@ -518,7 +518,7 @@ def add_calibration(directory: Path, calibration: Calibration) -> None:
 
 
 def why_no_name(name: str) -> str:
-    """What is wrong with a model's name or version; "" if nothing is."""
+    """The reason why a model's name or version is not valid; "" if it is."""
     if _NAME.fullmatch(name) and name.isprintable():
         return ""
     return (
@@ -528,7 +528,7 @@ def why_no_name(name: str) -> str:
 
 
 def why_no_language(code: str) -> str:
-    """What is wrong with a language's code; "" if nothing is."""
+    """The reason why a language's code is not valid; "" if it is."""
     if _LANGUAGE.fullmatch(code):
         return ""
     right = code.replace("_", "-")

@@ -1,4 +1,4 @@
-"""What a Transformer of this project is: sizes and options, stored with the weights.
+"""Configuration of a Transformer: sizes and options, stored with the weights.
 
 Free of torch, so that the server can read it.
 """

@@ -33,7 +33,7 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
     Args:
         bundle: whose manifest it is.
         graph: the graph's file.
-        session: of it.
+        session: the graph's session.
 
     Raises:
         BundleCorruptError: they contradict each other; names the field.

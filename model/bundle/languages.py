@@ -101,7 +101,7 @@ _FORMER = {"bh", "in", "iw", "ji", "jw", "mo", "sh"}
 def is_language_code(tag: str) -> bool:
     """Whether a tag, or a model's name for a language, begins with a code that a language can have.
 
-    Those of two letters are known (ISO 639-1); any three letters are taken for one of ISO 639-3.
+    Codes of two letters are known (ISO 639-1); any three letters are taken for one of ISO 639-3.
     """
     if len(tag) > _LONGEST_TAG:
         return False
@@ -171,7 +171,7 @@ class LanguageError(ValueError):
 
 
 def find_language(tag: str, names: Iterable[str]) -> str:
-    """What a model calls the language with this BCP-47 tag.
+    """The model's own code for the language with this BCP-47 tag.
 
     A tag without script and region finds the only name of its language; one with them finds the
     name that has them too. Names can be BCP-47 tags themselves.

@@ -96,12 +96,12 @@ class PieceTokenizer(Tokenizer):
 
     @property
     def prefix_ids(self) -> tuple[int, ...]:
-        """What `encode` puts before every text that isn't blank: tokens of languages."""
+        """Language tokens that `encode` puts before every text that isn't blank."""
         return self.vocabulary.prefix_ids
 
     @property
     def start_ids(self) -> tuple[int, ...]:
-        """What every translation into this language begins with."""
+        """Tokens that every translation into this language begins with."""
         return self.vocabulary.start_ids
 
     @property

@@ -1,4 +1,4 @@
-"""What this processor can do exactly, and how much of it and of the memory is ours."""
+"""Capabilities of this processor, and the cores and memory that this process may use."""
 
 from __future__ import annotations
 

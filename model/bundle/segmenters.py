@@ -1,4 +1,4 @@
-"""What cuts a text into pieces, and joins pieces to a text: SentencePiece, or a tokenizer.json.
+"""Segmenters cut a text into pieces and join pieces: SentencePiece, or a tokenizer.json.
 
 BART has byte-level pieces, and NLLB and mBART-50 are also saved without their SentencePiece model:
 what they have is a `tokenizer.json`. The package `tokenizers` runs it as in `transformers`. It is
@@ -144,7 +144,7 @@ class JsonSegmenter:
         return bool(decoder.getstate()[0])
 
     def _parts(self, pieces: Sequence[str]) -> list[str]:
-        """What each piece adds to the text."""
+        """The text that each piece adds."""
         if not self._is_byte_level:
             return [piece.replace(_SPACE, " ") for piece in pieces]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -154,7 +154,7 @@ class JsonSegmenter:
         return parts
 
 
-# What `transformers` replaces, in this order, and which characters of it remain.
+# Replacements of `transformers`, in this order, and the characters that remain.
 _CLEANED = (
     *((f" {sign}", sign) for sign in ".?!,"),
     (" ' ", "'"),

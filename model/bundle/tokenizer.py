@@ -74,12 +74,12 @@ class Tokenizer:
 
     @property
     def prefix_ids(self) -> tuple[int, ...]:
-        """What `encode` puts before every text that isn't blank: tokens of languages."""
+        """Language tokens that `encode` puts before every text that isn't blank."""
         return ()
 
     @property
     def start_ids(self) -> tuple[int, ...]:
-        """What every text begins with in this, the target language: given to the search."""
+        """Tokens that every translation into this language begins with, given to the search."""
         return ()
 
     @property

@@ -1,0 +1,1 @@
+"""Recipes and text: corpora, cleaning, mixture, vocabulary, augmentation, word alignments."""

@@ -75,7 +75,7 @@ def _wrong_language(text: str, own: str, other: str) -> bool:
 
 
 def fold(text: str) -> str:
-    """What stays the same when case, punctuation and numbers change."""
+    """A key that does not change with case, punctuation and numbers."""
     words = re.findall(r"\w+", re.sub(r"\d+", "0", text.casefold()))
     return " ".join(words) or text
 

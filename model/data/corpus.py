@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from model.bundle.padding import pad_right
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -213,14 +215,6 @@ def make_batch(
     sources = [[*text.sources[i], eos_id] for i in indices]
     targets = [[bos_id, *text.targets[i], eos_id] for i in indices]
     return Batch(pad_right(sources, pad_id), pad_right(targets, pad_id))
-
-
-def pad_right(sequences: Sequence[Sequence[int]], pad_id: int) -> Int64:
-    """[rows, longest] the sequences, filled up with `pad_id`."""
-    padded = np.full((len(sequences), max(map(len, sequences))), pad_id, np.int64)
-    for row, sequence in enumerate(sequences):
-        padded[row, : len(sequence)] = sequence
-    return padded
 
 
 def interleave(text: ParallelText) -> Iterator[str]:

@@ -77,7 +77,7 @@ class Noun:
     Attributes:
         singular: English and German.
         plural: English and German.
-        gender: of the German noun.
+        gender: gender of the German noun.
         is_technical: whether the dictionary gives it as a term of a trade.
     """
 
@@ -95,7 +95,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Dictionary:
-    """What is usable of a dictionary file, as pairs of English and German.
+    """The usable entries of a dictionary file, as pairs of English and German.
 
     Attributes:
         sentences: example sentences.
@@ -225,7 +225,7 @@ def in_context(
     All rare nouns take turns, so that each comes about equally often.
 
     Args:
-        nouns: of the dictionary.
+        nouns: the dictionary's nouns.
         context: sentences of everyday text.
         generator: source of randomness.
     """

@@ -1,4 +1,4 @@
-"""What changed between two settings of plain JSON values."""
+"""The first difference between two settings of plain JSON values."""
 
 from __future__ import annotations
 

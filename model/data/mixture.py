@@ -24,7 +24,7 @@ def shares(sizes: Sequence[float], weights: Sequence[float], temperature: float)
     """[corpora] the share of each corpus in what the model sees; they add up to 1.
 
     Args:
-        sizes: of the corpora, in any one unit.
+        sizes: the corpora's sizes, in any one unit.
         weights: factors by hand, 1 for none.
         temperature: T, at least 1.
     """
@@ -43,7 +43,7 @@ class Draws:
     Attributes:
         sizes: pairs in each corpus.
         counts: pairs that an epoch draws from each corpus.
-        shares: of the text of an epoch, by corpus.
+        shares: shares of an epoch's text, by corpus.
         seed: the same seed draws the same pairs.
     """
 
@@ -84,7 +84,7 @@ def plan_draws(
         weights: one a corpus.
         temperature: see `shares`.
         epoch_pairs: pairs in an epoch, up to rounding; each corpus gives at least one.
-        seed: of the random orders.
+        seed: seed of the random orders.
     """
     characters = [sum(map(len, text.targets)) for text in corpora]
     wanted = shares(characters, weights, temperature)

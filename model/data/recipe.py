@@ -22,6 +22,10 @@ from model.bundle.config import (
 DATA_ROOT_VARIABLE = "DRAGOMAN_DATA_ROOT"
 
 
+STATE_FILE = "state.pt"
+"""The file in a run's folder that holds the state of the run."""
+
+
 class RecipeError(ValueError):
     """A recipe cannot be used. The message names the file and the field."""
 
@@ -208,7 +212,7 @@ class Validation(_Section):
 
     Attributes:
         every_updates: updates between two validations.
-        beam_size: of the validation translations.
+        beam_size: width of the beam for validation translations.
         max_sentences: of each corpus, evenly spread; 0 takes all.
         patience: validations without a better score before training stops; 0 never stops early.
         metric: what "better" means: BLEU averaged over the validation corpora, or loss.
@@ -224,7 +228,7 @@ class Validation(_Section):
 
 
 class Saving(_Section):
-    """What a run leaves behind.
+    """The files that a run leaves behind.
 
     Attributes:
         every_updates: updates between two saved states, from which a killed run goes on. Each
@@ -265,7 +269,7 @@ class Recipe(_Section):
         return self._text
 
     def decisive_fields(self) -> dict[str, Any]:
-        """What a run may not change when it goes on: all that its weights depend on so far.
+        """Settings that a run may not change when it goes on: its weights depend on them.
 
         The end of a run may change: `max_updates`, the cooldown and guided alignment.
         """
@@ -364,7 +368,7 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
 
 
 def first_error(exc: ValidationError) -> str:
-    """What is wrong with a recipe, in one line that names the field."""
+    """The error in a recipe, in one line that names the field."""
     # An unknown field explains a missing one: it is the same, misspelt.
     errors = exc.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])

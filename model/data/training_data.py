@@ -22,10 +22,9 @@ from model.data.corpus import (
     read_parallel,
 )
 from model.data.mixture import Draws, plan_draws
-from model.data.recipe import Corpus, Recipe
+from model.data.recipe import STATE_FILE, Corpus, Recipe
 from model.data.vocabulary import describe_text, load_vocabulary
 from model.data.word_alignment import link_mask, token_links
-from model.training.run_state import STATE_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class TrainingData:
         Args:
             encoded: the pairs as token ids.
             train: as text; may be empty.
-            number: of the epoch, from 0.
+            number: number of the epoch, from 0.
         """
         recipe = self.recipe
         kept = encoded.not_longer_than(recipe.data.max_tokens)

@@ -68,7 +68,7 @@ def _sentences(texts: Iterable[ParallelText]) -> Iterator[str]:
 
 
 def _read(path: Path) -> Any:
-    """What `load_vocabulary` wrote; empty where it can't be read."""
+    """The description that `load_vocabulary` wrote; empty if it can't be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from model.bundle.limits import default_max_new_tokens
+from model.bundle.padding import pad_right
 from model.bundle.threads import choose_threads
 from model.bundle.tokenizer import Tokenizer
-from model.data.corpus import pad_right
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from model.network.transformer import Transformer
 

@@ -52,7 +52,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Report:
-    """What a set of translations is worth.
+    """Scores of a set of translations.
 
     Attributes:
         num_sentences: lines that were compared.
@@ -108,7 +108,7 @@ def _score(
 
 
 def _moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
-    """What `multi-bleu.perl` gave on text that was normalised, lower-cased and tokenised."""
+    """BLEU of `multi-bleu.perl` on text that was normalised, lower-cased and tokenised."""
     # Imported here: only this figure needs it, and training validates without.
     import sacremoses
 

@@ -1,6 +1,6 @@
 """Reference search: greedy and beam, written to be obviously right. The engine is held to it.
 
-What is defined here, since outputs have to agree to the last token:
+Definitions, since outputs have to agree to the last token:
 
 - A token's log-probability is its raw logit minus the row's log-sum-exp, subtracted in double
   precision; totals are sums of these in double precision.

@@ -88,7 +88,7 @@ def save_checkpoint(
         recipe: the text of the recipe.
         alignment_head: the head that was trained to align.
         trained_length: as in `Checkpoint`.
-        dtype: of the stored weights.
+        dtype: type of the stored weights.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.{_TEMPORARY_MARK}"

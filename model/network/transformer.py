@@ -76,7 +76,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model)
 
     def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What can be looked at: keys and values [B, H, S, K] of states [B, S, D].
+        """Keys and values [B, H, S, K] of states [B, S, D], for queries to attend to.
 
         `mask` is that of `forward`; without it, every position counts.
         """
@@ -106,7 +106,7 @@ class MultiHeadAttention(nn.Module):
         return cast(Tensor, self.output(joined))
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """What each query [B, H, T, K] sees, given which positions are tokens: here, all tokens."""
+        """Attention of queries [B, H, T, K] to the positions that are tokens: here, all of them."""
         return mask
 
     def _split(self, states: Tensor) -> Tensor:
@@ -277,7 +277,7 @@ class EncoderLayer(_Layer):
 
 @dataclass
 class LayerCache:
-    """What a decoder layer keeps between steps, so that no position is computed twice."""
+    """A decoder layer's state between steps, so that no position is computed twice."""
 
     self_key: Tensor  # [B, H, T, K]: grows by one position a step
     self_value: Tensor  # [B, H, T, K]

@@ -34,7 +34,7 @@ def training_device(name: str, rank: int) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device is called in a model card."""
+    """The device's name in a model card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, {torch.get_num_threads()} threads"

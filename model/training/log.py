@@ -94,7 +94,7 @@ class TrainingLog:
                 completed=progress.update,
                 left="",
             )
-        # What an earlier start logged after the state that this one goes on from is void.
+        # Lines that an earlier start logged after the resumed state are void.
         self._writer = SummaryWriter(
             str(self._output / TENSORBOARD), purge_step=progress.update + 1
         )

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from model.data.differences import first_difference
+from model.data.recipe import STATE_FILE
 from model.network.transformer import Transformer
 from model.training.optimization import Optimizers
 
-STATE_FILE = "state.pt"
 CHECKPOINTS = "checkpoints"
 
 

@@ -144,7 +144,7 @@ class Trainer:
         )
 
     def _decisive(self) -> dict[str, Any]:
-        """What may not change while a run is interrupted: it would not end as an unbroken one."""
+        """Settings that may not change between two starts of a run."""
         return {
             **self.recipe.decisive_fields(),
             "processes": self.processes.count,
@@ -153,7 +153,7 @@ class Trainer:
         }
 
     def _batches(self) -> EpochBatches:
-        """Those of the current epoch; encoding a large text takes a while, so once."""
+        """The current epoch's batches; made once, since encoding a large text takes a while."""
         if self._epoch is None or self._epoch[0] != self.progress.epoch:
             self._epoch = (self.progress.epoch, self.data.epoch(self.progress.epoch))
         return self._epoch[1]

@@ -1,4 +1,4 @@
-"""What the clients for threads and for asyncio share: the calls that they make, and retries."""
+"""Base of the clients for threads and for asyncio: their calls, and retries."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PreparedCall(Generic[T]):
     """A call that is ready to be made.
 
     Attributes:
-        method: of the stub.
+        method: the stub's method.
         request: its message.
         metadata: to send with it.
         retries: the time that is left for it.

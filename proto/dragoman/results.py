@@ -159,7 +159,7 @@ class Translation:
         was_split: whether a sentence was too long for the model and was split.
         error: why this text was not translated; else None.
         sentences: those that the model translated; empty unless requested.
-        terms: of the glossary that are in the text.
+        terms: the glossary's terms that are in the text.
         detected_language: the BCP-47 code of the text's language, if the server detected it; "und"
             if the text shows nothing of its language.
         detection_confidence: the probability of that language, from 0 to 1.
@@ -296,7 +296,7 @@ class AttentionView:
         source_words, words: the index of the word that each of `source_tokens` and `tokens`
             belongs to.
         maps: by kind, layer and head, in the order of the request.
-        num_encoder_layers, num_decoder_layers, num_heads: of the model.
+        num_encoder_layers, num_decoder_layers, num_heads: sizes of the model.
         model, queue_seconds, compute_seconds, request_id: as in `TranslationBatch`.
     """
 

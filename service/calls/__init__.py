@@ -1,5 +1,5 @@
-"""The servicer and its fronts: gRPC (interceptor, health, reflection), and HTTP in `http/`.
+"""What all calls have in common, whatever API they came by.
 
-Owns protobuf and gRPC, which no package below knows, the registry of models, and the HTTP endpoint
-for metrics and probes. May import every package below it.
+A `RunningCall` limits, counts and logs a call; its context holds the caller and the request id.
+Calls are charged here, their languages detected, the texts of a document made a request.
 """

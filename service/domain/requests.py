@@ -44,7 +44,7 @@ AlignmentKind = Literal["hard", "soft"]
 MAX_SAMPLED = 256
 # All rows of a step return as many candidates as one of them asks for. In CPU time on one thread, a
 # step of 64 rows with 64 candidates takes 1.1 (Transformer base) to 1.35 times (the shipped model)
-# as long as with one, with 256 candidates 1.25 to 2.2 times (`bench.candidates`); most of that is
+# as long as with one, with 256 candidates 1.25 to 2.2 times; most of that is
 # the heap of TopK itself. Of the shipped model's probability, the best 64 tokens hold 88 % and the
 # best 256 hold 92 %: label smoothing spreads the rest over the whole vocabulary.
 DEFAULT_SAMPLED = 64

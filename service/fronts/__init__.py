@@ -1,6 +1,7 @@
-"""The APIs of other translation services, for programs that speak those already.
+"""The APIs that the server speaks: its own contract, and those of other translation services.
 
-Each module is one API: which paths it has, what their requests mean in the contract's, and the
-shape of its answers and errors. `endpoint.py` runs a request of any of them as a call of the
-contract: with the same limits, keys, quotas, metrics and log lines.
+A front parses a request, makes a call and renders the answer, with a table of errors of its own.
+`dragoman/` is the contract, over gRPC by `grpc/` and as JSON by `http/`. Each of the other modules
+is the API of another service: a request of it runs with the same limits, keys, quotas, metrics and
+log lines as one of the contract.
 """

@@ -1,5 +1,5 @@
-"""The life of a model in a running server: open, serve, replace, sleep, wake, stop.
+"""The models that are served: registry, routing, loading, and the life of each of them.
 
-A *version* of a model is a bundle that was opened. The life cycle of a model holds the version that
-serves; it knows neither routing nor gRPC.
+`lifecycle/` opens, replaces, puts to sleep and wakes a model. The registry knows all models, and
+the router finds one for a pair of languages, or two through a third language.
 """

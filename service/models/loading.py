@@ -19,8 +19,9 @@ from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
 from service.models.lifecycle.metrics import LifecycleMetrics
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
 from service.models.routing_rules import RoutingRules, check_names
+from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search

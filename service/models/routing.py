@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from model.bundle.directions import DirectionError, Side
 from model.bundle.languages import is_language_code
@@ -18,12 +17,10 @@ from service.models.routing_rules import (
     pivot_languages,
     shortened,
 )
+from service.models.served_model import ServedModel
+from service.translation.options import TranslateOptions
 from service.translation.pivot import PivotTranslator
-
-if TYPE_CHECKING:
-    from service.models.registry import ServedModel
-    from service.translation.options import TranslateOptions
-    from service.translation.translator import Translator
+from service.translation.translator import Translator
 
 # Languages that seem possible as a pivot: most requests take the first one.
 _MAX_PIVOTS_TRIED = 16
@@ -241,7 +238,7 @@ def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> b
     )
 
 
-_Knowing = Sequence[tuple["ServedModel", str]]
+_Knowing = Sequence[tuple[ServedModel, str]]
 """Models that know a language, with what they call it; "" if it could be several of theirs."""
 
 

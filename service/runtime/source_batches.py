@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from model.data.corpus import pad_right
+from model.bundle.padding import pad_right
 
 # Measured on a CPU: larger batches than some 500 tokens are no faster, and their activations exceed
 # the processor's cache.

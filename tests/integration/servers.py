@@ -28,7 +28,8 @@ from service.domain.plan import ModelRunner, RunnerLimits
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.models.loading import load_models
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
 from service.server import Server

@@ -25,7 +25,8 @@ from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
 from service.models.lifecycle.metrics import LifecycleMetrics
 from service.models.loading import load_models
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
 from service.ports.grpc.admin import AdminServer
 from service.server import Server

@@ -16,7 +16,8 @@ from bench.suite.artifacts import Artifacts
 from dragoman.client import Client
 from dragoman.options import Search
 from model.bundle.bundle import Bundle
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 from tests.integration.servers import any_ports, running, running_bundle

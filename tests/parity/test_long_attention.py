@@ -14,7 +14,7 @@ import torch
 
 from export.encoder_graph import build_encoder
 from export.weights import Weights
-from model.data.corpus import pad_right
+from model.bundle.padding import pad_right
 from model.network.transformer import Transformer
 from tests.factories import random_model, tiny_bundle, tiny_config
 

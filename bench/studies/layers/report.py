@@ -26,7 +26,7 @@ class LayerCase:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a case took: CPU seconds of the best of its passes, and memory beyond the weights."""
+    """Cost of a case: CPU seconds of its best pass, and memory beyond the weights."""
 
     case: LayerCase
     seconds: float
@@ -80,6 +80,11 @@ def render(summary: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(summary), **pictures(summary)}
+
+
 def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
     """The report's plots as SVG, by file name."""
     return {
@@ -94,7 +99,7 @@ def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _curves(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Points]]]:
-    """What grows, figure, unit, and points by kind."""
+    """The growing size, the figure, its unit, and points by kind."""
     for growing, of in summary["costs"].items():
         costs = [LayerCost(**{**cost, "case": LayerCase(**cost["case"])}) for cost in of]
         for figure, (unit, value) in FIGURES.items():

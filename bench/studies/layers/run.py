@@ -1,4 +1,4 @@
-"""What a layer costs by length and by width, and how far a signal travels in it: three kinds.
+"""Cost of a layer by length and by width, and how far a signal travels in it: three kinds.
 
     python -m bench.studies.layers.run --output bench/reports/layers
 
@@ -16,10 +16,10 @@ from typing import Annotated
 
 import typer
 
+from bench.machine import machine
 from bench.processes import PeakMemory, in_own_process
 from bench.recompute import store
 from bench.studies.layers.report import KINDS, LayerCase, LayerCost, Signal, to_dict
-from bench.studies.lengths.run import machine
 
 _LENGTHS, _WIDTHS = "128,256,512,1024,2048,4096,8192", "64,128,256,512,1024"
 _PATH_LENGTHS = (8, 16, 32, 64)

@@ -23,7 +23,7 @@ KINDS = ("full", "local", "strided", "lsh", "linformer")
 
 @dataclass(frozen=True)
 class LengthCase:
-    """What is measured.
+    """A case to measure.
 
     Attributes:
         engine: one of `ENGINES`: the exported graph, or PyTorch's reference.
@@ -31,7 +31,7 @@ class LengthCase:
         length: tokens of the source.
         preset: sizes of the network.
         window, rank: `ModelConfig.attention_window` and `attention_rank`.
-        threads: of the engine.
+        threads: number of the engine's threads.
         repeats: encodes, after one that is not counted.
     """
 
@@ -47,7 +47,7 @@ class LengthCase:
 
 @dataclass(frozen=True)
 class LengthCost:
-    """What it took.
+    """The cost of a case.
 
     Attributes:
         case: what was measured.

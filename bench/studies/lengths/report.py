@@ -64,6 +64,11 @@ def render(summary: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(summary), **pictures(summary)}
+
+
 def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
     """The report's plots as SVG, by file name: the exponents stand behind the names of curves."""
     return {

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.load.results import about_machine
+from bench.machine import machine
 from bench.processes import in_own_process
 from bench.recompute import store
 from bench.studies.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
@@ -63,18 +62,6 @@ def main(
     }
     store(output, to_dict(costs, about))
     typer.echo(f"{output / 'report.md'}")
-
-
-def machine(threads: int) -> dict[str, str]:
-    """What was measured on, for the head of a report."""
-    found = about_machine()
-    versions = f"onnxruntime {found.get('onnxruntime')}, PyTorch {version('torch')}"
-    return {
-        "Machine": f"{found['processor'] or found['machine']}, {found['cpus']} CPUs, threads used: "
-        f"{threads}, load average at the end: {found['load_average']:.1f}",
-        "Software": f"{versions}, Python {found['python']}, "
-        f"revision {found.get('revision', 'not recorded')}, {found['started_at'][:10]}",
-    }
 
 
 def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> Iterator[LengthCost]:

@@ -41,10 +41,10 @@ class TrainingVariant:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is compared.
+    """A comparison of trainings.
 
     Attributes:
-        name: of the file.
+        name: the file's name.
         question: the report's title.
         equal: what all variants have the same of: "updates"; "multiplications" (of a pair of
             `document_tokens` a side), where a cheaper network gets more updates; or "nothing".

@@ -91,6 +91,11 @@ def render(summary: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(summary), **pictures(summary)}
+
+
 def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
     """The report's plot as SVG, by file name: BLEU by pairs, where two variants have a number."""
     series = _by_pairs(summary)

@@ -27,8 +27,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.machine import machine
 from bench.recompute import store
-from bench.studies.lengths.run import machine
 from bench.studies.trainings.plan import (
     TrainingPlan,
     TrainingPlanError,
@@ -117,7 +117,7 @@ def run_variant(
     Args:
         plan: of which it is.
         variant: the training.
-        folder: of the plan.
+        folder: the plan's folder.
         text: to train and to score with.
         train: writes `final` into the folder of a run.
     """

@@ -1,4 +1,4 @@
-"""What references and exported graphs have to agree on. Free of torch, for the export."""
+"""Conventions shared by references and exported graphs. Free of torch, for the export."""
 
 NORM_EPSILON = 1e-6
 """Keeps a query of zeros from a division by zero where it becomes a key (`lsh`)."""

@@ -6,7 +6,8 @@ from dragoman.v1 import translation_pb2 as pb
 from model.bundle.directions import Directions
 from service.fronts.dragoman.conversions import describe_search
 from service.models.lifecycle.interface import ModelState
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
 
 MAX_PAIRS = 100
 """Directions that a model is described with one by one; others are listed as languages."""

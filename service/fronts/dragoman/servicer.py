@@ -48,8 +48,9 @@ from service.fronts.dragoman.conversions import (
     text_options_of,
 )
 from service.fronts.dragoman.model_descriptions import describe
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
 from service.models.routing import Route
+from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
 from service.text.glossaries.files import GlossaryFiles

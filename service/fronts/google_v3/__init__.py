@@ -1,5 +1,5 @@
-"""Google's Cloud Translation API, version 3, of which people use three calls.
+"""Google's Cloud Translation API, version 3: the three calls of it that people use.
 
-`contract.proto` has those calls with the names and numbers of Google's own contract; `calls.py`
-answers them, over gRPC by `grpc_service.py`, and over HTTP by `service/api/http/fronts`.
+`contract.proto` has those calls with the names and numbers of Google's own contract. `calls.py`
+answers them, over gRPC by `grpc_service.py`, over HTTP by `rest.py`.
 """

@@ -1,0 +1,1 @@
+"""Runs calls over gRPC: the interceptor, and requests that cannot be decoded."""

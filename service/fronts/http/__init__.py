@@ -1,5 +1,5 @@
-"""The HTTP front: the contract as JSON, streams as server-sent events, and the page.
+"""Runs calls over HTTP: bodies, forms, answers, server-sent events.
 
-The same calls as gRPC's, by the same servicer and `CallTracker`. Owns Starlette and uvicorn, which
-no other package knows.
+`call_endpoint.py` runs calls of the contract as JSON, `front_endpoint.py` those of other services'
+APIs.
 """

@@ -1,0 +1,1 @@
+"""The HTTP server: routes, allowed hosts, the page and the OpenAPI document."""

@@ -10,6 +10,11 @@ from typing import Any
 NAME = "faults"
 
 
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(summary)}
+
+
 def render(summary: Mapping[str, Any]) -> str:
     """The report of a summary, as Markdown."""
     rounds = summary["rounds"]

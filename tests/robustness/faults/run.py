@@ -20,8 +20,8 @@ from typing import Annotated
 import typer
 
 from bench.load.source import read_texts
+from bench.machine import machine
 from bench.recompute import store
-from bench.studies.lengths.run import machine
 from bench.suite.systems import ROOT, end_in_order_on_sigterm
 from tests.robustness.faults.envoy_scenarios import ENVOY_SCENARIOS, envoy_program
 from tests.robustness.faults.file_scenarios import FILE_SCENARIOS

@@ -25,7 +25,7 @@ from service.translation.links import Link
 from tests.robustness.fuzz.mutations import WORDS, changed_text, odd_text
 from tests.robustness.fuzz.target import expect
 
-_FRAGMENTS = Path(__file__).parents[1] / "markup" / "fragments.tsv"
+_FRAGMENTS = Path(__file__).with_name("fragments.tsv")
 _CLOSED_TAG = re.compile(
     r"""<[^\s<>"']+(?:\s+[^\s<>"'=]+(?:="[^"]*"|='[^']*'|=[^\s<>"']+)?)*\s*/?>"""
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.robustness.fuzz.server import DESCRIPTORS_BOUND, MEMORY_BOUND_BYTES, Footprint
 from tests.robustness.fuzz.target import Tally
+from tests.robustness.fuzz.targets import PARSERS, SERVED
 
 NAME = "fuzz"
 MENDED_FILE = Path(__file__).with_name("mended.tsv")
@@ -42,8 +43,6 @@ class Fuzzing:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; of inputs, only those that found something."""
-        from tests.robustness.fuzz.run import PARSERS, SERVED
-
         whats = {name: each.what for name, each in {**SERVED, **PARSERS}.items()}  # type: ignore[attr-defined]
         return {
             "benchmark": NAME,
@@ -84,8 +83,8 @@ def conclusion(fuzzing: Fuzzing) -> Iterator[str]:
             yield from (f"    {line}" for line in defect.evidence.splitlines()[-12:])
             if defect.number >= 0:
                 yield (
-                    f"    again: python -m tests.robustness.fuzz.run --target {name} --seed {fuzzing.seed} "
-                    f"--only {defect.number}"
+                    f"    again: python -m tests.robustness.fuzz.run --target {name} "
+                    f"--seed {fuzzing.seed} --only {defect.number}"
                 )
     if fuzzing.footprints:
         before, *after = fuzzing.footprints
@@ -96,6 +95,11 @@ def conclusion(fuzzing: Fuzzing) -> Iterator[str]:
             f"(the bound is {MEMORY_BOUND_BYTES >> 20} MiB more than before)"
         )
     yield f"{total:,} inputs, {fuzzing.num_defects} defects"
+
+
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(summary)}
 
 
 def render(summary: Mapping[str, Any]) -> str:
@@ -138,9 +142,8 @@ def render(summary: Mapping[str, Any]) -> str:
         "512 MiB for an input of a parser, 60 s for one of a server, a canary every second whose "
         "translation must be the same to the bit, and afterwards nothing in progress, memory at "
         f"most {MEMORY_BOUND_BYTES >> 20} MiB above that before, and at most {DESCRIPTORS_BOUND} "
-        "more "
-        "descriptors. `python -m tests.robustness.fuzz.run --target NAME --seed SEED --only NUMBER` makes one "
-        "input again.",
+        "more descriptors. `python -m tests.robustness.fuzz.run --target NAME --seed SEED "
+        "--only NUMBER` makes one input again.",
         "",
     ]
     return "\n".join(lines)

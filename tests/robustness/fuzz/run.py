@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,30 +21,17 @@ from bench.benchmark import console
 from bench.load.results import about_machine
 from bench.recompute import store
 from bench.suite.systems import end_in_order_on_sigterm
-from tests.robustness.fuzz import configuration, documents, markup, report, requests, texts
-from tests.robustness.fuzz.grpc_calls import GrpcCalls
-from tests.robustness.fuzz.http2_frames import Http2Frames
-from tests.robustness.fuzz.http_requests import HttpRequests
+from tests.robustness.fuzz import report
 from tests.robustness.fuzz.isolated import InputLimits, Shard, run_one, run_shards, shards_of
 from tests.robustness.fuzz.served import (
-    ServerTarget,
     check_afterwards,
     count_errors_logged,
     run_inputs,
 )
 from tests.robustness.fuzz.server import Footprint, fuzzed_server
 from tests.robustness.fuzz.target import Tally, random_of, shown
+from tests.robustness.fuzz.targets import PARSERS, SERVED
 
-PARSERS: Mapping[str, Callable[[], Any]] = {
-    make.name: make
-    for module in (markup, texts, documents, requests, configuration)
-    for make in module.TARGETS
-}
-SERVED: Mapping[str, Callable[[], ServerTarget[Any]]] = {
-    GrpcCalls.name: GrpcCalls,
-    HttpRequests.name: HttpRequests,
-    Http2Frames.name: Http2Frames,
-}
 _SERVER = "server"
 # Inputs of another seed before the footprint is measured: at least, and as a part of the inputs.
 _LEAST_WARM, _WARM_SHARE = 100, 10

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Where files are written a thousand times a second, if there is such a place.
 MEMORY = next((path for path in ("/dev/shm",) if Path(path).is_dir()), None)
 
@@ -137,7 +137,7 @@ def describe(error: BaseException) -> tuple[str, str]:
         return error.what, error.evidence
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(str(ROOT))]
-    served = [frame for frame in own if "/bench/fuzz/" not in frame.filename] or own
+    served = [frame for frame in own if "/robustness/fuzz/" not in frame.filename] or own
     where = ""
     if served:
         path = Path(served[-1].filename).relative_to(ROOT)

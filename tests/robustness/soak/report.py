@@ -162,6 +162,11 @@ def _ageing(soak: Soak, percentile: float) -> Criterion:
     )
 
 
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the report, by name."""
+    return {"report.md": render(Soak.from_dict(summary))}
+
+
 def render(soak: Soak) -> str:
     """The report as Markdown."""
     facts = soak.facts

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.recompute import SUMMARY_FILE, read_summary, render
+from bench.recompute import RETIRED, SUMMARY_FILE, read_summary, render
 from bench.suite.report import SuiteFigures, update_readme
 
 BENCH = Path(__file__).parents[3] / "bench"
-REPORTS = sorted((BENCH / "reports").iterdir())
+REPORTS = sorted(
+    directory
+    for directory in (BENCH / "reports").iterdir()
+    if read_summary(directory)["benchmark"] not in RETIRED
+)
 
 
 @pytest.mark.parametrize("directory", REPORTS, ids=lambda path: path.name)

@@ -15,10 +15,11 @@ from tests.robustness.fuzz import report
 from tests.robustness.fuzz.grpc_calls import DOCUMENTED, judge_status
 from tests.robustness.fuzz.http_requests import HttpInput, judge_answer
 from tests.robustness.fuzz.isolated import InputLimits, Shard, run_shards, shards_of
-from tests.robustness.fuzz.run import PARSERS, SERVED, counts_of, main
+from tests.robustness.fuzz.run import counts_of, main
 from tests.robustness.fuzz.served import check_afterwards, run_inputs
 from tests.robustness.fuzz.server import DESCRIPTORS_BOUND, MEMORY_BOUND_BYTES, Footprint, ServerLog
 from tests.robustness.fuzz.target import Finding, Tally, random_of
+from tests.robustness.fuzz.targets import PARSERS, SERVED
 from tests.unit.robustness.fuzz_targets import (
     WARM_UP,
     FakeFuzzedServer,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.bundle.padding import pad_right
 from model.data.corpus import (
     CorpusError,
     EncodedText,
     concatenated,
     make_batch,
-    pad_right,
     plan_batches,
     read_lines,
     read_parallel,

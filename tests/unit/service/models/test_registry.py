@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle.directions import Directions
-from service.models.registry import ServedModel
+from service.models.served_model import ServedModel
 
 CODES = st.lists(st.sampled_from(["en", "de", "fr", "EN-us"]), min_size=1, unique=True)
 LOOKS: list[tuple[str, str]] = []

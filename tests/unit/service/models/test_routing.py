@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from model.bundle.directions import Directions
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
 from service.models.routing import Route, Router
 from service.models.routing_rules import RoutingRules
+from service.models.served_model import ServedModel
 
 CODES = ("en", "de", "fr", "es")
 
