@@ -14,7 +14,7 @@ class HostStream(CudaStream):
     """The stream of a CPU as a device: every call completes before it returns."""
 
     def __init__(self) -> None:
-        self.address = 0
+        self.address, self.device = 0, Device()
         self._arrays: dict[int, Memory] = {}
 
     def use(self) -> None:

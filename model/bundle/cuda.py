@@ -10,7 +10,6 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,14 @@ class CudaRuntime:
         From then on the thread allocates and waits whatever other threads do. Otherwise its calls
         would fail, and break the capture, while another thread captures a CUDA graph.
         """
-        self.call("cudaSetDevice", ctypes.c_int(index))
+        self.call("cudaSetDevice", index)
         mode = ctypes.c_int(_THREAD_LOCAL)
         self.call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call the function `name`."""
-        code = getattr(self._library, name)(*arguments)
+        """Call the function `name`. Numbers and addresses are passed alike, in registers."""
+        passed = [ctypes.c_void_p(one) if isinstance(one, int) else one for one in arguments]
+        code = getattr(self._library, name)(*passed)
         if not code:
             return
         # Clear the error: ONNX Runtime would find it after its own kernels.
@@ -87,20 +87,8 @@ def load_cuda() -> CudaRuntime:
     """
     # Of each session it would warn that its CUDA provider is no plugin.
     ort.set_default_logger_severity(3)
-    return CudaRuntime(load_libraries(cuda_version().partition(".")[0] or "13", sys.path))
-
-
-def load_libraries(major: str, path: Sequence[str]) -> Any:
-    """Load the libraries of one major version of CUDA; the runtime library.
-
-    Args:
-        major: the version, such as "13".
-        path: folders of Python packages, in which NVIDIA's may be.
-
-    Raises:
-        CudaError: a library is missing; the message has all places that were tried.
-    """
-    entries = [Path(entry).absolute() for entry in dict.fromkeys(path)]
+    major = cuda_version().partition(".")[0] or "13"
+    entries = [Path(entry).absolute() for entry in dict.fromkeys(sys.path)]
     folders = [folder for entry in entries for folder in sorted(entry.glob("nvidia/*/lib"))]
     loaded = {}
     for pattern in _LIBRARIES:
@@ -110,16 +98,15 @@ def load_libraries(major: str, path: Sequence[str]) -> Any:
         except OSError as exc:
             if name.startswith(_OPTIONAL):
                 continue
-            why = f"{name} can't be loaded ({exc})"
-            if pattern == _DRIVER:
-                raise CudaError(f"{why}; it belongs to NVIDIA's driver") from exc
             places = folders or [entry / "nvidia/*/lib" for entry in entries if entry.is_dir()]
-            tried = ", ".join(["the loader's path", *map(str, places)])
-            raise CudaError(f"{why}; it was looked for in {tried}") from exc
-    return loaded[_RUNTIME]
+            where = ", ".join(["in the loader's path", *map(str, places)])
+            if pattern == _DRIVER:
+                where = "as a part of NVIDIA's driver"
+            raise CudaError(f"{name} can't be loaded ({exc}); it was looked for {where}") from exc
+    return CudaRuntime(loaded[_RUNTIME])
 
 
-def _load(name: str, folders: Sequence[Path]) -> Any:
+def _load(name: str, folders: list[Path]) -> Any:
     """The library that the process has loaded already, or that of a package, or the system's."""
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)

@@ -150,7 +150,7 @@ class Optimization(_Section):
         cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
         optimizer: "adamw" for all weights; or "muon" for the matrices of the layers (Jordan et al.,
             2024), and AdamW for embeddings, the output projection, norms and biases.
-        muon_learning_rate: of Muon, at its peak; by default `learning_rate`, which suits both.
+        muon_learning_rate: of Muon, at its peak; by default `learning_rate`.
         muon_momentum: share of the average in Muon's average of gradients.
         adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
         weight_decay: of AdamW and Muon; with 0, AdamW is plain Adam.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from service.documents.document import DocumentLimits, bad_document
 
-# Of a smaller part the ratio does not matter.
+# The ratio of less does not matter.
 _SMALL_PART = 2**20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -32,8 +32,7 @@ class Archive:
         self._data = data
         self._limits = limits
         # Each entry of the directory begins with this: counted before a million of them are parsed.
-        if (count := data.count(b"PK\x01\x02")) > limits.max_parts:
-            raise bad_document(f"{count:,} parts, the limit is {limits.max_parts:,}")
+        limits.check("parts", data.count(b"PK\x01\x02"))
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, ValueError, OSError, RuntimeError) as exc:
@@ -47,21 +46,19 @@ class Archive:
         if len(self._infos) != len(infos):
             raise bad_document("has two parts of one name")
         total = sum(info.file_size for info in infos)
-        if total > limits.max_unpacked_bytes:
-            raise bad_document(
-                f"{total:,} bytes unpacked, the limit is {limits.max_unpacked_bytes:,}"
-            )
+        limits.check("unpacked_bytes", total)
+        self._check_ratio(total, len(self._data), "")
         for info in infos:
             if info.flag_bits & 1:
                 raise bad_document("is encrypted")
             if info.compress_type not in _METHODS:
                 raise bad_document(f"{info.filename[:100]!r} is packed in an unknown way")
-            ratio = info.file_size / max(info.compress_size, 1)
-            if info.file_size > _SMALL_PART and ratio > limits.max_ratio:
-                raise bad_document(
-                    f"{info.filename[:100]!r} unpacks to {ratio:,.0f} times its size, the limit is "
-                    f"{limits.max_ratio}"
-                )
+            where = f"{info.filename[:100]!r}: "
+            self._check_ratio(info.file_size, info.compress_size, where)
+
+    def _check_ratio(self, unpacked: int, packed: int, where: str) -> None:
+        if unpacked > _SMALL_PART:
+            self._limits.check("ratio", unpacked // max(packed, 1), f"{where}unpacks to ")
 
     def read(self, name: str) -> bytes:
         """A part.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from service.documents.document import bad_document
+from service.documents.document import DocumentLimits, bad_document
 
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
 _MARKS = (
@@ -15,6 +15,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,16 @@ class DecodedText:
         return self.mark + text.encode(self.encoding)
 
 
-def decode(data: bytes) -> DecodedText:
+def decode(data: bytes, limits: DocumentLimits) -> DecodedText:
     """The text of a file.
 
+    Args:
+        data: the file.
+        limits: bounds of its size.
+
     Raises:
-        InvalidArgumentError: it is not in the encoding of its mark, or UTF-8 without one.
+        InvalidArgumentError: it is not in the encoding of its mark, or UTF-8 without one; or it has
+            too many lines.
     """
     mark, encoding = next(
         ((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", "utf-8")
@@ -53,4 +59,6 @@ def decode(data: bytes) -> DecodedText:
         ) from exc
     if "\0" in text:
         raise bad_document("has NUL characters: it is no text, or UTF-16 without a mark")
+    if len(text) > limits.max_lines:
+        limits.check("lines", sum(map(text.count, _LINE_BREAKS)) - text.count("\r\n"))
     return DecodedText(text, mark, encoding)

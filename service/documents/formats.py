@@ -22,12 +22,10 @@ class Reader:
     Attributes:
         module: the class's module in this package.
         name: the class's name.
-        takes_limits: whether the class is called with the limits too.
     """
 
     module: str
     name: str
-    takes_limits: bool = False
 
     def load(self) -> Callable[..., Document]:
         """Import the class."""
@@ -41,8 +39,7 @@ class Reader:
         Raises:
             InvalidArgumentError: the file has another format, or exceeds a limit.
         """
-        read = self.load()
-        return read(data, limits) if self.takes_limits else read(data)
+        return self.load()(data, limits)
 
 
 READERS: dict[str, Reader] = {
@@ -56,8 +53,8 @@ READERS: dict[str, Reader] = {
     ".pot": Reader("gettext_catalog", "GettextCatalog"),
     ".xlf": Reader("xliff", "Xliff"),
     ".xliff": Reader("xliff", "Xliff"),
-    ".docx": Reader("word", "WordDocument", takes_limits=True),
-    ".odt": Reader("open_document", "OpenDocumentText", takes_limits=True),
+    ".docx": Reader("word", "WordDocument"),
+    ".odt": Reader("open_document", "OpenDocumentText"),
 }
 """By extension."""
 

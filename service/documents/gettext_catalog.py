@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.documents.document import DocumentSegment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.options import MimeType
 
-_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,2}\])?)\s*"')
+_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*"')
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -77,34 +78,44 @@ class GettextCatalog:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
-        InvalidArgumentError: it is no such file, or not in UTF-8.
+        InvalidArgumentError: it is no such file, not in UTF-8, or exceeds a limit.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._decoded: DecodedText = decode(data)
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._decoded: DecodedText = decode(data, limits)
         # A line ends as in a file: U+2028 and form feeds are characters of a string.
         self._lines = list(io.StringIO(self._decoded.text, newline=""))
-        entries = list(_entries(self._lines))
-        if not entries and self._decoded.text.strip():
-            raise bad_document("has no msgid: it is no gettext catalogue")
-        self._header = next((each for each in entries if not each.text("msgid")), None)
-        self._check_charset()
+        self._header: _Message | None = None
         self._targets: list[tuple[_Message, str, str]] = []  # with the keyword and the source
-        segments = []
-        for entry in entries:
-            targets = entry.targets
-            done = all(map(entry.text, targets)) and not entry.is_fuzzy
-            if not entry.text("msgid") or done:  # the first is the header
-                continue
-            for keyword in targets:
-                is_first = keyword in ("msgstr", "msgstr[0]")
-                source = entry.text("msgid" if is_first else "msgid_plural")
-                if source and any(map(str.isalpha, source)):
-                    self._targets.append((entry, keyword, source))
-                    segments.append(_segment(source))
-        self.segments: Sequence[DocumentSegment] = segments
+        self._segments: list[DocumentSegment] = []
+        is_catalogue = not self._decoded.text.strip()
+        for entry in _entries(self._lines):
+            is_catalogue = True
+            if entry.text("msgid"):
+                self._add(entry)
+                limits.check_segments(len(self._segments))
+            elif self._header is None:
+                self._header = entry
+        if not is_catalogue:
+            raise bad_document("has no msgid: it is no gettext catalogue")
+        self._check_charset()
+        self.segments: Sequence[DocumentSegment] = self._segments
+
+    def _add(self, entry: _Message) -> None:
+        """Add the segments of a message."""
+        targets = entry.targets
+        if all(map(entry.text, targets)) and not entry.is_fuzzy:
+            return
+        sources = [entry.text("msgid"), entry.text("msgid_plural")]
+        segments = [_segment(each) if any(map(str.isalpha, each)) else None for each in sources]
+        for keyword in targets:
+            is_plural = keyword not in ("msgstr", "msgstr[0]")
+            if (segment := segments[is_plural]) is not None:
+                self._targets.append((entry, keyword, sources[is_plural]))
+                self._segments.append(segment)
 
     def _check_charset(self) -> None:
         found = _CHARSET.search(self._header.text("msgstr")) if self._header else None
@@ -254,7 +265,9 @@ def _quoted(keyword: str, text: str) -> list[str]:
 
 def _access_key(source: str) -> int | None:
     """Where the marker of a message's access key stands; None without one, or with several."""
-    found = [each for each in _ACCESS_KEY.finditer(source) if _is_access_key(each)]
+    found = [*_ACCESS_KEY.finditer(source)]
+    num_words = len(source.split()) if found else 0
+    found = [each for each in found if _is_access_key(each, num_words)]
     if len(found) != 1:
         return None
     place = found[0].start("marker")
@@ -262,11 +275,10 @@ def _access_key(source: str) -> int | None:
     return place if is_one else None
 
 
-def _is_access_key(found: re.Match[str]) -> bool:
+def _is_access_key(found: re.Match[str], num_words: int) -> bool:
     source, begun, letter = found.string, found["begun"], found.string[found.end()]
     if found["marker"] == "&":
         return not begun or letter.islower()
-    num_words = len(source.split())
     if begun:
         return begun.istitle() and letter.islower() and num_words <= _MAX_WORDS_WITHIN
     return letter.isupper() or (source[:1].isupper() and num_words <= _MAX_WORDS_BEFORE)
@@ -280,8 +292,11 @@ def _with_access_key(text: str, marker: str, letter: str) -> str:
     """A translation with the marker before the same letter or, if it has none, before its first."""
     same = (found.start() for found in re.finditer(re.escape(letter), text, re.IGNORECASE))
     first = (place for place, character in enumerate(text) if character.isalpha())
-    for place in (*same, *first):
-        if not _in_placeholder(text, place):
+    inside = bytearray(len(text))
+    for each in _PLACEHOLDER.finditer(text):
+        inside[each.start() : each.end()] = b"\1" * len(each[0])
+    for place in itertools.chain(same, first):
+        if not inside[place]:
             return text[:place] + marker + text[place:]
     return text
 

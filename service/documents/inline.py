@@ -97,4 +97,19 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
     items += [InlineEnd()] * depth
     for item in missing.values():
         items += [item, InlineEnd()] if isinstance(item, InlineStart) else [item]
-    return items
+    return merged(items)
+
+
+def merged(items: Iterable[InlineItem]) -> list[InlineItem]:
+    """Items where neighbouring texts are one."""
+    found: list[InlineItem] = []
+    texts: list[str] = []
+    for item in items:
+        if isinstance(item, InlineText):
+            texts.append(item.text)
+            continue
+        if texts:
+            found.append(InlineText("".join(texts)))
+            texts = []
+        found.append(item)
+    return [*found, InlineText("".join(texts))] if texts else found

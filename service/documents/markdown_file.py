@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.documents.document import DocumentSegment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.markup.document import MarkupError, TextRun, Verbatim
 from service.text.markup.markdown_parser import parse_markdown
@@ -16,13 +16,14 @@ class MarkdownFile:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
         InvalidArgumentError: it is not UTF-8, or has too much markup.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._decoded: DecodedText = decode(data)
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._decoded: DecodedText = decode(data, limits)
         try:
             self._parts = parse_markdown(self._decoded.text)
         except MarkupError as exc:

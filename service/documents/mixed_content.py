@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from service.documents.inline import (
     from_html,
     to_html,
 )
-from service.documents.xml_parts import Element
+from service.documents.xml_parts import Element, drop, printable
 from service.text.options import MimeType
 
 
@@ -38,36 +39,40 @@ class MixedContent:
     """The text of an element and the elements in it.
 
     Attributes:
+        parent: the element.
         items: in order.
         elements: those that the numbers of the items mean.
     """
 
+    parent: Element
     items: list[InlineItem] = field(default_factory=list)
     elements: list[Element] = field(default_factory=list)
+    _repeated: list[Element] = field(default_factory=list)
 
     @classmethod
     def of(cls, parent: Element, classify: Classify) -> MixedContent:
         """What `parent` holds. Nesting is bounded by the parser."""
-        found = cls()
+        found = cls(parent)
         found._add(parent, classify)
         return found
 
     def _add(self, parent: Element, classify: Classify) -> None:
+        items = self.items
         self._add_text(parent.text)
         for child in parent:
             number = len(self.elements)
-            last = self.items[-1:]
             if classify(child) is InlineKind.PAIR:
-                if last == [InlineEnd()] and self._repeats(child):
-                    self.items.pop()  # two neighbours that are formatted alike are one
+                if items and isinstance(items[-1], InlineEnd) and self._repeats(child):
+                    items.pop()  # two neighbours that are formatted alike are one
+                    self._repeated.append(child)
                 else:
                     self.elements.append(child)
-                    self.items.append(InlineStart(number))
+                    items.append(InlineStart(number))
                 self._add(child, classify)
-                self.items.append(InlineEnd())
+                items.append(InlineEnd())
             else:
                 self.elements.append(child)
-                self.items.append(InlineAtom(number))
+                items.append(InlineAtom(number))
             self._add_text(child.tail)
 
     def _repeats(self, child: Element) -> bool:
@@ -92,7 +97,7 @@ class MixedContent:
             isinstance(item, InlineText) and any(map(str.isalpha, item.text)) for item in self.items
         )
 
-    @property
+    @functools.cached_property
     def segment(self) -> DocumentSegment:
         """What is to be translated."""
         if all(isinstance(item, InlineText) for item in self.items):
@@ -109,35 +114,39 @@ class MixedContent:
         """Put items into an element in place of what it holds.
 
         Args:
-            parent: the element.
-            items: of a translation.
-            copies: whether to copy atoms, or to move them; the others are always made anew.
+            parent: the element; that of this content, unless copies are put into it.
+            items: of a translation, each element once.
+            copies: whether to copy elements, or to move them.
         """
-        tail = parent.tail
-        for child in list(parent):
-            parent.remove(child)
-        parent.text, parent.tail = None, tail
+        if copies:
+            del parent[:]
+        parent.text = None
         path: list[tuple[Element, Element | None]] = [(parent, None)]  # with the last child
         for item in items:
             current, last = path[-1]
             if isinstance(item, InlineEnd):
                 path.pop()
             elif isinstance(item, InlineText):
-                _append_text(current, last, item.text)
+                _append_text(current, last, printable(item.text))
             else:
-                made = self._made(item, copies)
-                current.append(made)
-                path[-1] = current, made
+                element = self._copy(item) if copies else self.elements[item.number]
+                element.tail = None
+                # Moved from place to place within the tree, where its namespaces are declared:
+                # to take it out and declare them on it takes quadratic time.
+                current.append(element)
+                path[-1] = current, element
                 if isinstance(item, InlineStart):
-                    path.append((made, None))
+                    element.text = None
+                    path.append((element, None))
+        if not copies:  # what was in those without a number is elsewhere now
+            for element in self._repeated:
+                drop(element)
 
-    def _made(self, item: InlineStart | InlineAtom, copies: bool) -> Element:
+    def _copy(self, item: InlineStart | InlineAtom) -> Element:
         element = self.elements[item.number]
-        if isinstance(item, InlineStart):
-            return element.makeelement(element.tag, dict(element.attrib), nsmap=element.nsmap)
-        made = copy.deepcopy(element) if copies else element
-        made.tail = None
-        return made
+        if isinstance(item, InlineAtom):
+            return copy.deepcopy(element)
+        return element.makeelement(element.tag, dict(element.attrib))
 
 
 def _joined(items: Sequence[InlineItem]) -> str:

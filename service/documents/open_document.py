@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from lxml import etree
 
 from service.documents.archive import Archive
-from service.documents.document import DocumentLimits, DocumentSegment, bad_document
+from service.documents.document import (
+    DocumentCounts,
+    DocumentLimits,
+    DocumentSegment,
+    bad_document,
+)
 from service.documents.inline import InlineText
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
@@ -19,12 +25,7 @@ _PAIRS = {"span", "a", "ruby", "ruby-base"}
 _MIME_TYPES = ("application/vnd.oasis.opendocument.text",)
 # Tracked deletions are no text any more.
 _SKIPPED = f"{{{_TEXT}}}tracked-changes"
-
-
-@dataclass(frozen=True)
-class _Paragraph:
-    element: Element
-    content: MixedContent
+_PARAGRAPHS = f"{{{_TEXT}}}p", f"{{{_TEXT}}}h"
 
 
 class OpenDocumentText:
@@ -43,16 +44,17 @@ class OpenDocumentText:
         mime_type = self._archive.read("mimetype").decode("ascii", "replace").strip()
         if not mime_type.startswith(_MIME_TYPES):
             raise bad_document(f"is a file of type {mime_type[:80]!r}, not an OpenDocument text")
-        self._parts: list[tuple[str, bytes, Element, list[_Paragraph]]] = []
+        self._parts: list[tuple[str, bytes, Element, list[MixedContent]]] = []
         segments: list[DocumentSegment] = []
+        counts = DocumentCounts(limits)
         for name in _PARTS:
             if name not in self._archive.names:
                 continue
             source = self._archive.read(name)
-            root = parse_xml(source, name)
-            paragraphs = _paragraphs(root)
+            root = parse_xml(source, counts, name)
+            paragraphs = _paragraphs(root, limits)
             self._parts.append((name, source, root, paragraphs))
-            segments += [paragraph.content.segment for paragraph in paragraphs]
+            segments += [paragraph.segment for paragraph in paragraphs]
             limits.check_segments(len(segments))
         self.segments: Sequence[DocumentSegment] = segments
 
@@ -64,21 +66,22 @@ class OpenDocumentText:
             is_changed = False
             # Inner ones first: a note is moved with what it holds.
             pairs = [(paragraph, next(remaining)) for paragraph in paragraphs]
-            for paragraph, text in reversed(pairs):
-                content = paragraph.content
+            for content, text in reversed(pairs):
                 if text == content.segment.text:
                     continue
                 is_changed = True
-                content.write(paragraph.element, content.translated(text), copies=False)
+                content.write(content.parent, content.translated(text), copies=False)
             if is_changed:
                 changed[name] = write_xml(root, source)
         return self._archive.write(changed)
 
 
-def _paragraphs(root: Element) -> list[_Paragraph]:
+def _paragraphs(root: Element, limits: DocumentLimits) -> list[MixedContent]:
     found = []
-    for element in root.iter(f"{{{_TEXT}}}p", f"{{{_TEXT}}}h"):
-        if any(ancestor.tag == _SKIPPED for ancestor in element.iterancestors()):
+    walk = etree.iterwalk(root, events=("start",), tag=(*_PARAGRAPHS, _SKIPPED))
+    for _, element in walk:
+        if element.tag == _SKIPPED:
+            walk.skip_subtree()
             continue
         content = MixedContent.of(element, _classify)
         content.items = [
@@ -87,7 +90,8 @@ def _paragraphs(root: Element) -> list[_Paragraph]:
             for item in content.items
         ]
         if content.has_words:
-            found.append(_Paragraph(element, content))
+            found.append(content)
+            limits.check_segments(len(found))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.documents.document import DocumentSegment
+from service.documents.document import DocumentLimits, DocumentSegment
 from service.documents.encodings import DecodedText, decode
 
 # Paragraphs are cut at the end of a line after so many characters.
@@ -18,14 +18,17 @@ class PlainText:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
-        InvalidArgumentError: it is no text.
+        InvalidArgumentError: it is no text, or exceeds a limit.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._decoded: DecodedText = decode(data)
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._decoded: DecodedText = decode(data, limits)
+        self._limits = limits
         self._parts: list[tuple[bool, str]] = []  # whether it is a segment
+        self._num_segments = 0
         lines: list[str] = []
         size = 0
         for line in self._decoded.text.splitlines(keepends=True):
@@ -49,6 +52,8 @@ class PlainText:
         text = paragraph.rstrip()
         if text:
             self._parts += [(True, text), (False, paragraph[len(text) :])]
+            self._num_segments += 1
+            self._limits.check_segments(self._num_segments)
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.documents.document import DocumentSegment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.options import MimeType
 
@@ -41,26 +41,30 @@ class Subtitles:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
-        InvalidArgumentError: it is no such file.
+        InvalidArgumentError: it is no such file, or exceeds a limit.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._decoded: DecodedText = decode(data)
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._decoded: DecodedText = decode(data, limits)
         lines = self._decoded.text.splitlines(keepends=True)
         times = [index for index, line in enumerate(lines) if _TIMES.fullmatch(line.rstrip())]
         if not times and self._decoded.text.strip():
             raise bad_document("has no line of times, such as 00:00:01,000 --> 00:00:02,000")
         self._parts: list[_Part] = []
-        end = 0
+        end = num_segments = 0
         for index, after in itertools.pairwise([*times, len(lines)]):
             self._parts.append(_Part(lines[end : index + 1]))
             has_number = after < len(lines) and _NUMBER.fullmatch(lines[after - 1])
             end = max(index + 1, after - 1 if has_number else after)
             while end > index + 1 and not lines[end - 1].strip():
                 end -= 1
-            self._parts += _text_parts(lines[index + 1 : end])
+            parts = [*_text_parts(lines[index + 1 : end])]
+            num_segments += sum(part.segment is not None for part in parts)
+            limits.check_segments(num_segments)
+            self._parts += parts
         self._parts.append(_Part(lines[end:]))
         self.segments: Sequence[DocumentSegment] = [
             part.segment for part in self._parts if part.segment is not None
@@ -115,19 +119,20 @@ def _shown(text: str, segment: DocumentSegment) -> str:
 
 def _wrapped(text: str, count: int) -> list[str]:
     """Text on at most `count` lines of about the same length; a tag is not broken."""
-    lines, length = [""], 0
+    lines: list[list[str]] = [[]]  # of words
+    length = 0
     left = _visible(text)
     for word in re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text):
         size = _visible(word)
         target = (length + left) / (count - len(lines) + 1)
         if lines[-1] and len(lines) < count and length + (size + 1) / 2 > target:
-            lines.append(word)
+            lines.append([word])
             length = size
         else:
-            lines[-1] += f" {word}" if lines[-1] else word
+            lines[-1].append(word)
             length += size + 1
         left -= size + 1
-    return lines
+    return [" ".join(words) for words in lines]
 
 
 def _visible(text: str) -> int:

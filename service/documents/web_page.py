@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.documents.document import DocumentSegment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.markup.document import MarkupError, TextRun
 from service.text.markup.html_parser import parse_markup
@@ -16,13 +16,14 @@ class WebPage:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
         InvalidArgumentError: it is not UTF-8, or has too many tags.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._decoded: DecodedText = decode(data)
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._decoded: DecodedText = decode(data, limits)
         try:
             self._parts = parse_markup(self._decoded.text, is_xml=False)
         except MarkupError as exc:

@@ -2,19 +2,28 @@
 
 A unit of version 1.2 may be divided: its `seg-source` has an element `mrk` for each segment. Each
 is translated by itself, and the target has the same elements, by which programs know the segments.
+Nothing inside of a unit is a unit, and nothing inside of a segment is a segment.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.documents.document import DocumentSegment, bad_document
+from lxml import etree
+
+from service.documents.document import (
+    DocumentCounts,
+    DocumentLimits,
+    DocumentSegment,
+    bad_document,
+)
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import (
     Element,
+    drop,
     local_name,
     namespace,
     parse_xml,
@@ -49,21 +58,28 @@ class Xliff:
 
     Args:
         data: the file.
+        limits: bounds of its size.
 
     Raises:
-        InvalidArgumentError: it is no such file.
+        InvalidArgumentError: it is no such file, or exceeds a limit.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._data = data
-        self._root = parse_xml(data)
+        self._root = parse_xml(data, DocumentCounts(limits))
         version = self._root.get("version", "")
         self._namespace = namespace(self._root)
         is_xliff = local_name(self._root) == "xliff"
         if not is_xliff or not version.startswith(("1.", "2.")):
             raise bad_document("is no XLIFF file of version 1.2 or 2.0")
         self._is_v1 = version.startswith("1.")
-        self._units = [unit for unit in self._all_units() if unit.content.has_words]
+        # Whether the elements around units are translated: each is asked once.
+        self._translates: dict[Element, bool] = {}
+        self._units: list[_Unit] = []
+        for unit in self._all_units():
+            if unit.content.has_words:
+                self._units.append(unit)
+                limits.check_segments(len(self._units))
         self.segments: Sequence[DocumentSegment] = [unit.content.segment for unit in self._units]
 
     def write(self, translations: Sequence[str]) -> bytes:
@@ -85,10 +101,12 @@ class Xliff:
         return write_xml(self._root, self._data)
 
     def _all_units(self) -> Iterator[_Unit]:
-        holders = "trans-unit" if self._is_v1 else "segment"
-        for holder in self._root.iter(self._named(holders)):
+        name = self._named("trans-unit" if self._is_v1 else "segment")
+        walk = etree.iterwalk(self._root, events=("start",), tag=name)
+        for _, holder in walk:
+            walk.skip_subtree()
             source = holder.find(self._named("source"))
-            if source is None or not _may_change(holder):
+            if source is None or holder.get("approved") == "yes" or not self._is_translated(holder):
                 continue
             target = holder.find(self._named("target"))
             segments = _segments(holder.find(self._named("seg-source"))) if self._is_v1 else {}
@@ -99,6 +117,18 @@ class Xliff:
                         yield _Unit(holder, source, MixedContent.of(segment, _classify), mid)
             elif self._is_open(holder, target):
                 yield _Unit(holder, source, MixedContent.of(source, _classify))
+
+    def _is_translated(self, element: Element) -> bool:
+        """What an element says about its translation, or else the one around it."""
+        said: str | None = element.get("translate")
+        if said:
+            return said != "no"
+        parent = element.getparent()
+        if parent is None:
+            return True
+        if parent not in self._translates:
+            self._translates[parent] = self._is_translated(parent)
+        return self._translates[parent]
 
     def _named(self, name: str) -> str:
         """The name of an element, with the namespace of the file."""
@@ -132,7 +162,7 @@ class Xliff:
         name = self._named("target")
         target = unit.holder.find(name)
         if target is None:
-            target = unit.source.makeelement(name, nsmap=unit.source.nsmap)
+            target = unit.source.makeelement(name)
             if (space := unit.source.get(_SPACE)) is not None:
                 target.set(_SPACE, space)
             # After the segmented source, which version 1.2 puts between the two.
@@ -142,20 +172,25 @@ class Xliff:
         return target
 
 
-def _may_change(holder: Element) -> bool:
-    """Whether the unit is to be translated."""
-    ancestors = [holder, *holder.iterancestors()]
-    inherited = next((e.get("translate") for e in ancestors if e.get("translate")), "yes")
-    return inherited != "no" and holder.get("approved") != "yes"
-
-
 def _segments(divided: Element | None) -> dict[str, Element]:
-    """The segments of a source or a target by name; none if a name is missing or occurs twice."""
+    """The segments of a source or a target by name.
+
+    None if a name is missing or occurs twice, or if a segment is inside of another one.
+    """
     if divided is None:
         return {}
-    found = [each for each in divided.iter() if _is_segment(each)]
-    names = {each.get("mid", ""): each for each in found}
-    return names if len(names) == len(found) and "" not in names else {}
+    segments: dict[str, Element] = {}
+    inside = 0
+    for event, element in etree.iterwalk(divided, events=("start", "end"), tag="{*}mrk"):
+        if not _is_segment(element):
+            continue
+        inside += 1 if event == "start" else -1
+        if event == "start":
+            mid = element.get("mid", "")
+            if inside > 1 or not mid or mid in segments:
+                return {}
+            segments[mid] = element
+    return segments
 
 
 def _is_segment(element: Element) -> bool:
@@ -166,27 +201,27 @@ def _is_empty(element: Element) -> bool:
     return not "".join(element.itertext()).strip()
 
 
-def _divide(target: Element, divided: Element, done: Mapping[str, Element]) -> dict[str, Element]:
+def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict[str, Element]:
     """Divide a target as its source, and return its segments.
 
     Args:
         target: of which only segments stay that are translated.
         divided: the source.
-        done: segments of the target.
+        done: segments of the target; they are copied, and nothing may refer to the old ones.
     """
-    tail = target.tail
-    for child in list(target):
-        target.remove(child)
-    target.text, target.tail = divided.text, tail
+    kept = {mid: copy.deepcopy(each) for mid, each in done.items() if not _is_empty(each)}
+    done.clear()
+    del target[:]
+    target.text = divided.text
     for child in divided:
         target.append(copy.deepcopy(child))
     made = _segments(target)
-    for mid, segment in made.items():
-        kept, parent = done.get(mid), segment.getparent()
-        if kept is not None and not _is_empty(kept) and parent is not None:
-            kept.tail = segment.tail
-            parent.replace(segment, kept)
-            made[mid] = kept
+    for mid, segment in kept.items():
+        if mid in made:
+            segment.tail = made[mid].tail
+            made[mid].addprevious(segment)
+            drop(made[mid])
+            made[mid] = segment
     return made
 
 

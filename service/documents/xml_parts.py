@@ -1,35 +1,42 @@
-"""Parses XML that nobody has checked: no entities, no files, no network, bounded depth."""
+"""Parses XML that nobody has checked: no entities, no files, no network, within limits."""
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from lxml import etree
 
-from service.documents.document import bad_document
-
-# Of one part, counted before it is parsed: a tag of four bytes takes over a hundred when it is.
-_MAX_TAGS = 2_000_000
-_MAX_ATTRIBUTES = 4_000_000
+from service.documents.document import DocumentCounts, bad_document
 
 Element: TypeAlias = etree._Element
 
+_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([^"'>]*+)["']""")
+_DECLARATION = re.compile(rb"""\sxmlns[^"'<>]*+(?:"([^"<]*+)|'([^'<]*+))""")
+_PLAIN_NAMESPACE = re.compile(rb"[!-%'-~]*+")  # which can be written in one way only
+_WIDE_TAG = re.compile(rb"<(?:[^<=]*+=){257}")
+_MARKS = b"\xef\xbb\xbf\xfe\xff \t\r\n"
+_ASCII = bytes(range(0x20, 0x7F))
+_MOST_LEVELS = 256  # that libxml2 reads
+# Characters that XML can't hold.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-def parse_xml(data: bytes, name: str = "") -> Element:
+
+def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
     """The root of an XML document.
 
     Args:
         data: the document; libxml2 refuses more than 256 levels, texts over 10 MB and entities that
             grow.
+        counts: of the file that the document is a part of.
         name: of the part, for messages.
 
     Raises:
-        InvalidArgumentError: it is no XML, has a document type, or is too large or too deep.
+        InvalidArgumentError: it is no XML, has a document type, or exceeds a limit.
     """
     where = f"{name}: " if name else ""
-    for mark, limit, kind in ((b"<", _MAX_TAGS, "tags"), (b"=", _MAX_ATTRIBUTES, "attributes")):
-        if (count := data.count(mark)) > limit:
-            raise bad_document(f"{where}up to {count:,} {kind}, the limit is {limit:,}")
+    signs = _signs(data, where)
+    _count_signs(signs, counts)
     parser = etree.XMLParser(
         resolve_entities=False,
         load_dtd=False,
@@ -46,7 +53,103 @@ def parse_xml(data: bytes, name: str = "") -> Element:
         raise bad_document(f"{where}is no XML: {exc}") from exc
     if root.getroottree().docinfo.internalDTD is not None:
         raise bad_document(f"{where}has a document type (<!DOCTYPE>), which is not read")
+    _count_levels(root, signs, counts, where)
+    if _WIDE_TAG.search(signs):  # or a text with as many signs
+        counts.limits.check("element_attributes", max(len(e.attrib) for e in root.iter()), where)
     return root
+
+
+def _signs(data: bytes, where: str) -> bytes:
+    """The document in an encoding that has the signs of ASCII as single bytes.
+
+    In others, such as UTF-7, they could not be counted. UTF-16 has zeros beside them.
+    """
+    signs = data.replace(b"\0", b"").lstrip(_MARKS)
+    if not signs.startswith(b"<"):
+        raise bad_document(f"{where}is no well-formed XML: it does not begin with a tag")
+    if declared := _ENCODING.match(signs):
+        encoding = declared[1].decode("ascii", "replace")
+        try:
+            is_known = encoding.lower().startswith(("utf-16", "utf-32")) or (
+                _ASCII.decode(encoding) == _ASCII.decode("ascii")
+            )
+        except (LookupError, ValueError):
+            is_known = False
+        if not is_known:
+            raise bad_document(f"{where}is in {encoding[:40]!r}: convert it to UTF-8")
+    return signs
+
+
+def _count_signs(signs: bytes, counts: DocumentCounts) -> None:
+    """Count what takes memory before it is parsed: a tag of four bytes takes over a hundred."""
+    counts.add("tags", signs.count(b"<"))
+    counts.add("attributes", signs.count(b"="))
+
+
+def _count_levels(root: Element, signs: bytes, counts: DocumentCounts, where: str) -> None:
+    """Count the levels of all elements, and the namespaces around each of them."""
+    limits = counts.limits
+    declared = [match[1] or match[2] or b"" for match in _DECLARATION.finditer(signs)]
+    if (
+        counts["tags"] * _MOST_LEVELS <= limits.max_level_sum
+        and len(declared) <= limits.max_namespaces
+        and sum(map(len, declared)) <= limits.max_namespace_characters
+        and len(set(declared)) == len(declared)
+        and all(map(_PLAIN_NAMESPACE.fullmatch, declared))
+    ):
+        return  # within the limits however they are nested: most files
+    level = level_sum = 0
+    around: list[tuple[str, str]] = []  # prefixes and namespaces around an element
+    for event, found in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
+        if event == "start":
+            level += 1
+            level_sum += level
+        elif event == "end":
+            level -= 1
+        elif event == "end-ns":
+            around.pop()
+        else:
+            around.append(found)
+            limits.check("namespaces", len(around), where)
+            characters = sum(len(prefix) + len(uri) for prefix, uri in around)
+            limits.check("namespace_characters", characters, where)
+            if any(uri == found[1] and prefix != found[0] for prefix, uri in around):
+                # libxml2 takes one for the other when elements are moved, in quadratic time.
+                limits.check(
+                    "nodes_with_two_prefixes", counts["tags"] + counts["attributes"], where
+                )
+    counts.add("level_sum", level_sum)
+
+
+def add_copy(copies: DocumentCounts, element: Element) -> None:
+    """Count what a copy of an element takes.
+
+    Raises:
+        InvalidArgumentError: a limit is exceeded by all copies together.
+    """
+    tags = attributes = characters = 0
+    for each in element.iter():
+        tags += 1
+        characters += len(each.text or "") + len(each.tail or "")
+        for name, value in each.items():
+            attributes += 1
+            characters += len(name) + len(value)
+    copies.add("tags", tags)
+    copies.add("attributes", attributes)
+    copies.add("unpacked_bytes", characters)
+
+
+def drop(element: Element) -> None:
+    """Remove an element with what is in it, of which nothing may be used elsewhere."""
+    del element[:]  # is freed; to remove it would declare namespaces on it, in quadratic time
+    parent = element.getparent()
+    assert parent is not None, "a root is not dropped"
+    parent.remove(element)
+
+
+def printable(text: str) -> str:
+    """Text with a space for each character that XML can't hold."""
+    return _NOT_XML.sub(" ", text)
 
 
 def write_xml(root: Element, source: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle.sessions import Device
-from service.runtime.cuda.stream import CudaStream
 
 
 class DeviceArray:
@@ -32,14 +30,6 @@ class DeviceArray:
         self.address = address
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
-
-    @classmethod
-    def zeros(
-        cls, stream: CudaStream, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
-    ) -> DeviceArray:
-        """Zeros that stay until the stream is closed."""
-        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-        return cls(stream.allocate(num_bytes), device, shape, dtype)
 
     def bind(
         self, bind: Any, name: str, shape: Sequence[int] | None = None, start: int = 0

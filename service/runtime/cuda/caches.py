@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle.bundle import Bundle
-from model.bundle.sessions import Device, SessionSettings, launch_options, open_session
+from model.bundle.sessions import SessionSettings, launch_options, open_session
 from service.domain.plan import EncodeItem, Int64, RowCopy
 from service.runtime.cpu.kv_cache import CacheShape
 from service.runtime.cuda.array import DeviceArray
@@ -64,10 +64,9 @@ class DeviceCaches:
     ) -> None:
         self.shape = shape
         self._kept = bundle.config.num_memory_rows
-        device = Device.parse(settings.device)
 
-        def zeros(*of: int, dtype: npt.DTypeLike = shape.dtype) -> DeviceArray:
-            return DeviceArray.zeros(stream, device, of, dtype)
+        def zeros(*of: int) -> DeviceArray:
+            return stream.zeros(of, shape.dtype)
 
         def graph(name: str) -> ort.InferenceSession:
             return open_session(bundle, bundle.graph_path(name), settings)
@@ -76,7 +75,7 @@ class DeviceCaches:
         self.self_attention = zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
         self.cross_attention = zeros(arrays, rows, heads, shape.max_source, shape.head_dim)
         self.cross_last = zeros(arrays, rows, 1, heads * shape.head_dim)
-        self.states = {name: zeros(rows, dtype=dtype) for name, dtype in STATES}
+        self.states = {name: stream.zeros([rows], dtype) for name, dtype in STATES}
         self._set = _Graph(graph("set_rows"), settings)
         self._copy = _Graph(graph("copy_rows"), settings)
         waits = settings.waits or arrays > _MAX_ARRAYS
@@ -91,11 +90,6 @@ class DeviceCaches:
         self._store.feed_once(
             cross_offsets=self._offsets(shape.max_source), cross_last_offsets=self._offsets(1)
         )
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the caches."""
-        return self.shape.num_bytes
 
     def set_rows(self, rows: Int64, values: Int64, staging: Staging) -> None:
         """Set the states of `rows` [m] to `values` [4, m], in the order of `STATES`."""

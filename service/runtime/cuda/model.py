@@ -180,7 +180,7 @@ class DeviceModel:
         padded = dataclasses.replace(self.limits, max_rows=self.buckets.largest)
         shape = cache_shape(self._bundle, padded)
         self._caches = DeviceCaches(self._bundle, self._settings, shape, self.stream)
-        self.cache_bytes = self._caches.num_bytes
+        self.cache_bytes = shape.num_bytes
         self._row_states = DeviceRowStates(
             self.buckets.largest,
             self.limits.max_target_positions,
@@ -188,7 +188,7 @@ class DeviceModel:
             self._bundle.config.num_memory_rows,
         )
         # One more than there may be in flight: it is filled while the first is being read.
-        self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)
+        self.ring = StagingRing(self.stream, self._options.depth + 1)
         staging = self.ring.acquire()
         self._update_rows(self.buckets.largest, None, staging)
         self.stream.synchronize()
@@ -198,9 +198,6 @@ class DeviceModel:
         captures = self._options.captures and self._is_on_gpu
         try:
             self._open_step(captures)  # refused if a part of the graph would run on the CPU
-            num_captures = self._step.capture()
-            self.stream.synchronize()
-            self.num_captures = num_captures
         except Exception as exc:
             if captures:  # or nothing of the step can be freed
                 self.stream.end_capture()
@@ -212,9 +209,6 @@ class DeviceModel:
             self.__dict__.pop("_step", None)
             traceback.clear_frames(exc.__traceback__)
             self._open_step(captures=False)
-        if not self.num_captures:
-            self._step.warm_up()
-        self.stream.synchronize()  # copies of other parts have ended, too
 
     def _open_step(self, captures: bool) -> None:
         self._step = DeviceStep(
@@ -226,6 +220,9 @@ class DeviceModel:
             self.stream,
             captures=captures,
         )
+        num_captures = self._step.capture()
+        self.stream.synchronize()  # copies of other parts have ended, too
+        self.num_captures = num_captures
 
     def _too_little_memory(self, exc: Exception) -> str:
         rows = self.limits.max_rows

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.bundle.sessions import Device
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.stream import CudaStream
 
@@ -55,9 +54,8 @@ class Staging:
         ended: event: all of it has ended.
     """
 
-    def __init__(self, stream: CudaStream, device: Device) -> None:
+    def __init__(self, stream: CudaStream) -> None:
         self._stream = stream
-        self._device = device
         self.encoded, self.ended = stream.new_event(), stream.new_event()
         self._blocks: list[_Block] = []
         self._used = 0  # bytes of the last block
@@ -79,7 +77,7 @@ class Staging:
         for array, piece in zip(arrays, flat, strict=True):
             block.host[self._used : self._used + piece.nbytes] = piece
             address = block.address + self._used
-            placed.append(DeviceArray(address, self._device, array.shape, array.dtype))
+            placed.append(DeviceArray(address, self._stream.device, array.shape, array.dtype))
             self._used += _aligned(piece.nbytes)
         self._stream.copy_in(block.address + start, block.host[start : self._used])
         return placed
@@ -126,15 +124,14 @@ class StagingRing:
 
     Args:
         stream: on which copies are made.
-        device: of the stream.
         count: stagings.
     """
 
-    def __init__(self, stream: CudaStream, device: Device, count: int) -> None:
+    def __init__(self, stream: CudaStream, count: int) -> None:
         self._free: queue.SimpleQueue[Staging] = queue.SimpleQueue()
         self._all: list[Staging] = []
         for _ in range(count):
-            self._all.append(Staging(stream, device))
+            self._all.append(Staging(stream))
             self._free.put(self._all[-1])
 
     def acquire(self) -> Staging:

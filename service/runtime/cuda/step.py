@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle.bundle import Bundle
-from model.bundle.sessions import Device, SessionSettings, launch_options, open_session
+from model.bundle.sessions import SessionSettings, launch_options, open_session
 from service.domain.plan import Adjustments, RunnerLimits
 from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.kv_cache import cache_names
@@ -74,7 +74,6 @@ class DeviceStep:
         *,
         captures: bool,
     ) -> None:
-        self._device = Device.parse(settings.device)
         self._stream = stream
         self._max_rows = buckets.largest
         self._caches = caches
@@ -92,9 +91,9 @@ class DeviceStep:
         # For "no adjustments", 0 is added to a logit: an operator on an empty array may not be
         # captured. These arrays stay in place, like everything that a captured graph reads.
         self._nothing = {
-            "adjust_rows": self._zeros((1,), np.int64),
-            "adjust_token_ids": self._zeros((1,), np.int64),
-            "adjust_values": self._zeros((1,), np.float32),
+            "adjust_rows": stream.zeros([1], np.int64),
+            "adjust_token_ids": stream.zeros([1], np.int64),
+            "adjust_values": stream.zeros([1], np.float32),
         }
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
@@ -106,18 +105,12 @@ class DeviceStep:
         """Capture all graphs, the largest first; how many there are.
 
         ONNX Runtime runs the step once, then captures it, then replays it. No row is running, so
-        these steps change no state.
+        these steps change no state. Without graphs all rows step once: too little memory shows.
         """
-        for batch_size, k in sorted(self._graphs, reverse=True):
+        largest = self._max_rows, self.captured_top_k[-1]
+        for batch_size, k in sorted(self._graphs, reverse=True) or [largest]:
             self._run(self._binding(batch_size, k))
         return len(self._graphs)
-
-    def warm_up(self) -> None:
-        """Step with all rows, none of them running, so that too little memory shows at the start.
-
-        Not needed where graphs were captured.
-        """
-        self._run(self._binding(self._max_rows, self.captured_top_k[-1]))
 
     def launch(
         self, batch_size: int, k: int, adjustments: Adjustments, staging: Staging
@@ -176,7 +169,7 @@ class DeviceStep:
                 (caches.cross_last, (f"cross_last_{name}",)),
             ):
                 self._bind_cache(io, cache, number, batch_size, *names)
-        chosen = self._zeros((batch_size, 2 * k + 1), np.float32)
+        chosen = self._stream.zeros((batch_size, 2 * k + 1), np.float32)
         chosen.bind(io.bind_output, "chosen")
         self._bind_nothing(io)
         options = self._no_graph
@@ -198,6 +191,3 @@ class DeviceStep:
         start = number * int(np.prod(cache.shape[1:]))
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
             cache.bind(bind, name, (batch_size, *row_shape), start)
-
-    def _zeros(self, shape: tuple[int, ...], dtype: type[np.generic]) -> DeviceArray:
-        return DeviceArray.zeros(self._stream, self._device, shape, dtype)

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from model.bundle.cuda import CudaError, CudaRuntime
 from model.bundle.sessions import Device, use_device
+from service.runtime.cuda.array import DeviceArray
 
 Memory = npt.NDArray[np.uint8]
 
 # From CUDA's headers.
 _NON_BLOCKING = 1
-_BLOCKING_SYNC, _DISABLE_TIMING = 1, 2
+_EVENT_FLAGS = 1 | 2  # who waits sleeps, and no times are taken
 _DEFAULT_STREAM = 0
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
@@ -30,51 +33,53 @@ class CudaStream:
 
     Args:
         runtime: CUDA's runtime library.
-        index: of the GPU among those that this process sees.
+        device: the GPU, one of those that this process sees.
 
     Attributes:
+        device: likewise.
         address: of the stream, for ONNX Runtime.
 
     Raises:
         CudaError: by every method, if the call failed, or something that was launched before.
     """
 
-    def __init__(self, runtime: CudaRuntime, index: int) -> None:
+    def __init__(self, runtime: CudaRuntime, device: Device) -> None:
         self._runtime = runtime
-        self._index = index
+        self.device = device
         self._events: list[int] = []
         self._blocks: set[int] = set()
-        self.address = runtime.create("cudaStreamCreateWithFlags", ctypes.c_uint(_NON_BLOCKING))
+        self.address = runtime.create("cudaStreamCreateWithFlags", _NON_BLOCKING)
 
     def use(self) -> None:
         """Let the calling thread use this GPU; before its first call."""
-        self._runtime.use(self._index)
+        self._runtime.use(self.device.index)
+
+    def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """Zeros that stay until the stream is closed."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return DeviceArray(self.allocate(num_bytes), self.device, shape, dtype)
 
     def allocate(self, num_bytes: int) -> int:
         """Allocate zeros on the GPU, until `free` or `close`; their address."""
-        size, zero = ctypes.c_size_t(num_bytes), ctypes.c_int(0)
-        address = self._runtime.create("cudaMalloc", size)
+        address = self._runtime.create("cudaMalloc", num_bytes)
         self._blocks.add(address)
-        pointer, stream = ctypes.c_void_p(address), ctypes.c_void_p(self.address)
-        self._runtime.call("cudaMemsetAsync", pointer, zero, size, stream)
+        self._runtime.call("cudaMemsetAsync", address, 0, num_bytes, self.address)
         return address
 
     def free(self, address: int) -> None:
         """Free memory of `allocate`. CUDA waits for everything in flight."""
         self._blocks.remove(address)
-        self._runtime.call("cudaFree", ctypes.c_void_p(address))
+        self._runtime.call("cudaFree", address)
 
     def allocate_pinned(self, num_bytes: int) -> Memory:
         """Allocate pinned memory on the host, for asynchronous copies."""
-        address = self._runtime.create(
-            "cudaHostAlloc", ctypes.c_size_t(num_bytes), ctypes.c_uint(0)
-        )
+        address = self._runtime.create("cudaHostAlloc", num_bytes, 0)
         memory = (ctypes.c_uint8 * num_bytes).from_address(address)
         return np.frombuffer(memoryview(memory).cast("B"), np.uint8)
 
     def free_pinned(self, memory: Memory) -> None:
         """Free memory of `allocate_pinned`."""
-        self._runtime.call("cudaFreeHost", ctypes.c_void_p(memory.ctypes.data))
+        self._runtime.call("cudaFreeHost", memory.ctypes.data)
 
     def copy_in(self, address: int, source: Memory) -> None:
         """Enqueue a copy of pinned memory to the GPU. It must not change until then."""
@@ -86,18 +91,16 @@ class CudaStream:
 
     def new_event(self) -> int:
         """Create an event. A thread that waits for it takes no processor time."""
-        flags = ctypes.c_uint(_BLOCKING_SYNC | _DISABLE_TIMING)
-        event = self._runtime.create("cudaEventCreateWithFlags", flags)
-        self._events.append(event)
-        return event
+        self._events.append(self._runtime.create("cudaEventCreateWithFlags", _EVENT_FLAGS))
+        return self._events[-1]
 
     def record(self, event: int) -> None:
         """Enqueue `event`: it happens when everything launched before has ended."""
-        self._runtime.call("cudaEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(self.address))
+        self._runtime.call("cudaEventRecord", event, self.address)
 
     def wait(self, event: int) -> None:
         """Wait for `event`, without Python's lock; from any thread."""
-        self._runtime.call("cudaEventSynchronize", ctypes.c_void_p(event))
+        self._runtime.call("cudaEventSynchronize", event)
 
     def synchronize(self) -> None:
         """Wait for everything on this stream and on CUDA's default stream.
@@ -105,39 +108,31 @@ class CudaStream:
         Not for the whole GPU, which can't be waited for while another model captures graphs.
         """
         for stream in (self.address, _DEFAULT_STREAM):
-            self._runtime.call("cudaStreamSynchronize", ctypes.c_void_p(stream))
+            self._runtime.call("cudaStreamSynchronize", stream)
 
     def end_capture(self) -> None:
         """End a capture that has failed; until then, nothing can be launched."""
         status, graph = ctypes.c_int(), ctypes.c_void_p()
-        stream = ctypes.c_void_p(self.address)
-        self._runtime.call("cudaStreamIsCapturing", stream, ctypes.byref(status))
+        self._runtime.call("cudaStreamIsCapturing", self.address, ctypes.byref(status))
         if not status.value:
             return
         with contextlib.suppress(CudaError):  # it reports that the capture had failed
-            self._runtime.call("cudaStreamEndCapture", stream, ctypes.byref(graph))
+            self._runtime.call("cudaStreamEndCapture", self.address, ctypes.byref(graph))
         if graph.value:
             self._runtime.call("cudaGraphDestroy", graph)
 
     def close(self) -> None:
         """Free the stream, its events and its memory, after everything that uses them."""
         while self._blocks:
-            self._runtime.call("cudaFree", ctypes.c_void_p(self._blocks.pop()))
+            self._runtime.call("cudaFree", self._blocks.pop())
         while self._events:
-            self._runtime.call("cudaEventDestroy", ctypes.c_void_p(self._events.pop()))
+            self._runtime.call("cudaEventDestroy", self._events.pop())
         if self.address:
             address, self.address = self.address, 0
-            self._runtime.call("cudaStreamDestroy", ctypes.c_void_p(address))
+            self._runtime.call("cudaStreamDestroy", address)
 
     def _copy(self, to: int, source: int, num_bytes: int, kind: int) -> None:
-        self._runtime.call(
-            "cudaMemcpyAsync",
-            ctypes.c_void_p(to),
-            ctypes.c_void_p(source),
-            ctypes.c_size_t(num_bytes),
-            ctypes.c_int(kind),
-            ctypes.c_void_p(self.address),
-        )
+        self._runtime.call("cudaMemcpyAsync", to, source, num_bytes, kind, self.address)
 
 
 def open_stream(device: Device) -> CudaStream:
@@ -149,4 +144,4 @@ def open_stream(device: Device) -> CudaStream:
     """
     runtime = use_device(device)
     assert runtime is not None, "streams are for GPUs"
-    return CudaStream(runtime, device.index)
+    return CudaStream(runtime, device)

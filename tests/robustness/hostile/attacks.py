@@ -85,6 +85,12 @@ def _html_texts() -> Attack:
     return Attack("Translate", _texts(page, 500, mime_type="text/html"), 4, 10_000, seconds=30)
 
 
+def _html_long() -> Attack:
+    """Documents as long as a text may be."""
+    page = _MARKED_UP * (99_000 // len(_MARKED_UP))
+    return Attack("Translate", _texts(page, 10, mime_type="text/html"), 8, 10_000, seconds=30)
+
+
 def _small_texts() -> Attack:
     """Texts just short enough to be prepared at once."""
     text = _WORDS * (3900 // len(_WORDS))
@@ -131,6 +137,7 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "plain": _plain,
     "html": _html,
     "html-texts": _html_texts,
+    "html-long": _html_long,
     "small-texts": _small_texts,
     "detection": _detection,
     "json": _json,

@@ -38,7 +38,7 @@ class FakeRuntime:
 
         def call(*arguments: Any) -> int:
             given = [one for one in arguments if hasattr(one, "value")]
-            self.calls.append((name, *(one.value for one in given)))
+            self.calls.append((name, *(one.value or 0 for one in given)))
             if name in self.failing:
                 return self.failing[name]
             made = next((one._obj for one in arguments if not hasattr(one, "value")), None)
@@ -63,7 +63,7 @@ class FakeRuntime:
 
 def test_a_stream_that_waits_for_no_other() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(CudaRuntime(runtime), 3)
+    stream = CudaStream(CudaRuntime(runtime), Device("cuda", 3))
     assert runtime.calls == [("cudaStreamCreateWithFlags", 1)]
     assert stream.address == FAR + 1
     stream.use()  # by another thread, which captures don't concern
@@ -71,13 +71,13 @@ def test_a_stream_that_waits_for_no_other() -> None:
     assert runtime.modes == [1]
     stream.synchronize()  # not the whole GPU, where another stream may be capturing
     assert runtime.calls[-2:] == [
-        ("cudaStreamSynchronize", stream.address), ("cudaStreamSynchronize", None)
+        ("cudaStreamSynchronize", stream.address), ("cudaStreamSynchronize", 0)
     ]  # fmt: skip
 
 
 def test_copies_take_their_turn_on_it() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(CudaRuntime(runtime), 0)
+    stream = CudaStream(CudaRuntime(runtime), Device("cuda"))
     pinned = stream.allocate_pinned(64)
     assert (pinned.dtype, pinned.nbytes) == (np.dtype(np.uint8), 64)
     assert pinned.ctypes.data == ctypes.addressof(runtime.pinned[0])
@@ -100,7 +100,7 @@ def test_copies_take_their_turn_on_it() -> None:
 
 def test_events_are_of_it_and_end_before_it() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(CudaRuntime(runtime), 0)
+    stream = CudaStream(CudaRuntime(runtime), Device("cuda"))
     address = stream.address
     first, second = stream.new_event(), stream.new_event()
     # No times are taken, and who waits sleeps.
@@ -122,7 +122,7 @@ def test_events_are_of_it_and_end_before_it() -> None:
 @pytest.mark.parametrize(("code", "for_memory"), [(2, True), (700, False)])
 def test_what_fails_says_what_and_is_told_apart(code: int, for_memory: bool) -> None:
     runtime = FakeRuntime(cudaEventSynchronize=code)
-    stream = CudaStream(CudaRuntime(runtime), 0)
+    stream = CudaStream(CudaRuntime(runtime), Device("cuda"))
     event = stream.new_event()
     with pytest.raises(
         CudaError, match=rf"^cudaEventSynchronize: {NAMES[code].decode()}: "
@@ -137,7 +137,7 @@ def test_what_fails_says_what_and_is_told_apart(code: int, for_memory: bool) -> 
 
 def test_a_capture_that_failed_on_the_way_is_ended() -> None:
     runtime = FakeRuntime(cudaStreamEndCapture=700)
-    stream = CudaStream(CudaRuntime(runtime), 0)
+    stream = CudaStream(CudaRuntime(runtime), Device("cuda"))
     stream.end_capture()
     assert not runtime.named("cudaStreamEndCapture")  # there is none
     runtime.capture_status = 2

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.bundle.sessions import Device
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.staging import Staging, StagingRing
 from tests.late_stream import LateStream
-
-CPU = Device()
 
 
 def on_device(array: DeviceArray) -> np.ndarray[Any, Any]:
@@ -26,7 +23,7 @@ def on_device(array: DeviceArray) -> np.ndarray[Any, Any]:
 
 def test_uploaded_arrays_lie_on_the_device_side_by_side() -> None:
     stream = LateStream()
-    staging = Staging(stream, CPU)
+    staging = Staging(stream)
     arrays: list[np.ndarray[Any, Any]] = [
         np.arange(7), np.arange(12, dtype=np.int32).reshape(4, 3)[:, ::2], np.ones((1, 1)),
         np.arange(100_000), np.arange(3),  # more than there is room for, and another
@@ -45,7 +42,7 @@ def test_uploaded_arrays_lie_on_the_device_side_by_side() -> None:
 def test_memory_that_is_used_too_early_is_noticed() -> None:
     """By the stand-in for a device: or the tests with it would show nothing."""
     stream = LateStream()
-    staging = Staging(stream, CPU)
+    staging = Staging(stream)
     staging.upload(np.arange(7))
     staging.reset()  # without waiting
     staging.upload(np.arange(1, 8))
@@ -55,7 +52,7 @@ def test_memory_that_is_used_too_early_is_noticed() -> None:
 
 def test_a_download_is_there_once_the_end_has_come() -> None:
     stream = LateStream()
-    staging = Staging(stream, CPU)
+    staging = Staging(stream)
     for rows in (2, 100_000, 3):  # the second needs more room
         [there] = staging.upload(np.arange(3 * rows, dtype=np.float32).reshape(rows, 3))
         staging.download(there, rows - 1)
@@ -70,7 +67,7 @@ def test_a_download_is_there_once_the_end_has_come() -> None:
 
 def test_memory_that_grew_is_given_back() -> None:
     stream = LateStream()
-    staging = Staging(stream, CPU)
+    staging = Staging(stream)
     for _ in range(3):
         staging.upload(np.zeros(1 << 20, np.uint8))
     stream.synchronize()
@@ -84,7 +81,7 @@ def test_memory_that_grew_is_given_back() -> None:
 def test_what_comes_again_needs_no_more_memory(sizes: list[int]) -> None:
     """To allocate may wait for the device."""
     stream = LateStream()
-    staging = Staging(stream, CPU)
+    staging = Staging(stream)
     allocated = []
     for _ in range(5):
         for size in sizes:
@@ -97,7 +94,7 @@ def test_what_comes_again_needs_no_more_memory(sizes: list[int]) -> None:
 
 
 def test_a_ring_hands_out_none_that_has_not_been_read() -> None:
-    ring = StagingRing(LateStream(), CPU, 2)
+    ring = StagingRing(LateStream(), 2)
     first, second = ring.acquire(), ring.acquire()
     taken: list[Staging] = []
     waiting = threading.Thread(target=lambda: taken.append(ring.acquire()))
@@ -111,7 +108,7 @@ def test_a_ring_hands_out_none_that_has_not_been_read() -> None:
 
 def test_a_ring_loses_none_to_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = LateStream()
-    ring = StagingRing(stream, CPU, 1)
+    ring = StagingRing(stream, 1)
     staging = ring.acquire()
     staging.upload(np.zeros(1 << 20, np.uint8))
     ring.release(staging)
