@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from bench.text.in_process import sentence_translator
+from bench.sentence_translator import sentence_translator
 from model.bundle.bundle import Bundle, BundleError
 from service.translation.options import TranslateOptions
 from service.translation.results import TextResult

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from model.bundle.tokenizer import TOKENIZER_FILE
 from model.data.packed_corpus import PackError, read_pieces, write_pieces
+from model.data.recipe import STATE_FILE
 from model.data.vocabulary import SOURCE_FILE
-from model.training.run_state import STATE_FILE
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 _SECOND, _FIRST = "exp_avg_sq", "exp_avg"  # AdamW's moments, as PyTorch calls them

@@ -17,9 +17,10 @@ from service.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from service.models.registry import Registry, ServedModel
+from service.models.registry import Registry
 from service.models.routing import Route
 from service.models.routing_rules import shortened
+from service.models.served_model import ServedModel
 from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
 from service.translation.results import TextResult
 
