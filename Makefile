@@ -25,6 +25,8 @@ last_release = $(shell ls proto/releases/*.binpb | sort -V | tail -n 1)
 docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
+onnxruntime := $(shell sed -n 's/^onnxruntime==//p' constraints.txt)
+stand_in := $(venv)/stand-in
 
 # The tests start hundreds of processes: an environment that forbids bytecode doubles their start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -33,7 +35,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -67,6 +69,10 @@ test-clients: $(venv)/.clients  ## run clients of others: Node, browsers, DeepL'
 
 test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
+
+test-stand-in: $(stand_in)/.built  ## run ONNX Runtime for GPUs on a stand-in for CUDA (gcc, Linux on x86-64; 260 MB)
+	DRAGOMAN_STAND_IN=$(stand_in) $(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile \
+	    tests/stand_in $(ARGS)
 
 test-dist: $(venv)/.dev  ## build and install the distributions, in clean environments (a minute or two)
 	$(python) -m pytest -m dist tests/distributions $(ARGS)
@@ -193,6 +199,17 @@ $(venv)/.clients: $(venv)/.manifests
 
 $(venv)/.page: $(venv)/.dev
 	$(install_this) '.[cpu,dev,page]'
+	@touch $@
+
+# ONNX Runtime for GPUs in a place of its own, without NVIDIA's libraries: headers of CUDA are enough.
+$(stand_in)/.downloaded: $(venv)/.dev constraints.txt
+	rm -rf $(stand_in)
+	$(python) -m pip download --quiet --no-deps --dest $(stand_in)/wheels onnxruntime-gpu==$(onnxruntime) \
+	    nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88
+	@touch $@
+
+$(stand_in)/.built: $(stand_in)/.downloaded $(wildcard tests/stand_in/*.c tests/stand_in/*.h) tests/stand_in/build.py
+	$(python) tests/stand_in/build.py $(stand_in)/wheels $(stand_in)
 	@touch $@
 
 $(venv)/.manifests: $(venv)/.dev

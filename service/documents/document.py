@@ -70,7 +70,7 @@ class DocumentLimits:
     max_format_nodes: int = 1_000
     max_nodes_with_two_prefixes: int = 100_000
     max_level_sum: int = 40_000_000
-    max_namespaces: int = 256
+    max_namespaces: int = 128
     max_namespace_characters: int = 16_000
 
     def check(self, kind: str, count: int, where: str = "") -> None:

@@ -146,7 +146,17 @@ class MixedContent:
         element = self.elements[item.number]
         if isinstance(item, InlineAtom):
             return copy.deepcopy(element)
-        return element.makeelement(element.tag, dict(element.attrib))
+        # The namespaces that are declared on it or used by it. Others are declared where it is put;
+        # if there were many, each would be compared with all others.
+        parent = element.getparent()
+        around = {} if parent is None else parent.nsmap
+        used = {name[1:].partition("}")[0] for name in element.attrib if name[0] == "{"}
+        declared = {
+            prefix: uri
+            for prefix, uri in element.nsmap.items()
+            if uri in used or around.get(prefix) != uri
+        }
+        return element.makeelement(element.tag, dict(element.attrib), nsmap=declared)
 
 
 def _joined(items: Sequence[InlineItem]) -> str:

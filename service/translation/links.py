@@ -20,10 +20,12 @@ class Link(NamedTuple):
     Attributes:
         source: in the text.
         target: in the translation. A word of the translation can have several links, or none.
+        is_unit: whether the part of the translation stays in one piece: no markup stands within it.
     """
 
     source: Span
     target: Span
+    is_unit: bool = False
 
 
 @dataclass
@@ -63,6 +65,7 @@ class LinkedPieces:
             Link(
                 Span(link.source.start + source, link.source.end + source),
                 Span(link.target.start + target, link.target.end + target),
+                link.is_unit,
             )
             for link in links
         ]

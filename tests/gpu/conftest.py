@@ -78,12 +78,10 @@ class Case:
     sources: list[tuple[int, ...]]
 
     def runner(
-        self, max_rows: int | None, *, captures: bool = True, depth: int = 2
+        self, max_rows: int | None, *, captures: bool = True, depth: int = IN_FLIGHT
     ) -> DeviceRunner:
         """A runner on the device under test."""
-        if not IN_FLIGHT:
-            captures, depth = False, 0
-        options = DeviceOptions(max_rows, captures, depth)
+        options = DeviceOptions(max_rows, captures and depth > 0, depth)
         return DeviceRunner(self.bundle, SessionSettings(device()), options, stream=open_on)
 
     def reference(self, sources: list[tuple[int, ...]]) -> list[ReferenceHypothesis]:

@@ -50,7 +50,7 @@ def model_processes(server: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             is_child = int(path.read_text().rpartition(")")[2].split()[1]) == server
-            if is_child and b"service.worker" in (path.parent / "cmdline").read_bytes():
+            if is_child and b"\0service.worker\0" in (path.parent / "cmdline").read_bytes():
                 found.append(int(path.parent.name))
     return found
 

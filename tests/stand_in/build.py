@@ -1,11 +1,9 @@
 """Builds a stand-in for CUDA, with which ONNX Runtime's CUDA provider starts without a GPU.
 
-    pip download --no-deps --dest wheels onnxruntime-gpu==1.31.1 nvidia-cuda-runtime==13.0.96 \\
-        nvidia-cuda-crt==13.0.88
-    python tests/stand_in/build.py wheels build/stand-in
-    DRAGOMAN_STAND_IN=build/stand-in python -m pytest tests/parity/test_cuda_provider.py
+    make test-stand-in
 
-Needs gcc and nm, on x86-64 Linux. The sources beside this say what it shows and what not.
+downloads ONNX Runtime for GPUs and CUDA's headers, builds it and runs the tests. Needs gcc and nm,
+on x86-64 Linux. The sources beside this say what it shows and what not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `tests/parity/test_cuda_provider.py` runs where the stand-in for CUDA is loaded.
+"""Starts every graph and every kind of step; what `test_provider.py` runs.
 
 Prints one JSON object. Kernels do nothing here: only what is placed, allocated and called counts.
 """

@@ -1,4 +1,4 @@
-"""In which order steps are launched and seen; what `tests/parity/test_cuda_provider.py` runs.
+"""In which order steps are launched and seen; what `test_provider.py` runs.
 
 Prints one JSON object. Kernels compute nothing here, but write the number of the step that they
 belong to, as late as a GPU may do it: who reads too early, or the memory of another step, reads

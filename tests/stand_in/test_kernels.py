@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.factories import tiny_bundle
-from tests.stand_in.running import run, run_with_output
+from tests.stand_in.running import ROOT, STAND_IN, run, run_with_output
 
+GPU_PAGE = (ROOT / "service" / "GPU.md").read_text(encoding="utf-8")
+FAT_BINARY = b"\x50\xed\x55\xba\x01\x00"  # its first bytes, and its version
 LAYERS = 2
 # Width of a head: 64 has kernels of its own (XQA), from compute capability 8.0 on.
 HEADS: dict[int, dict[str, Any]] = {
@@ -44,6 +47,24 @@ def test_no_attention_needs_a_plan_of_cudnn_or_a_matrix_of_all_pairs(
         }
 
 
+def test_the_documented_gpus_are_those_that_the_wheel_has_kernels_for() -> None:
+    """In a fat binary: code for a compute capability (kind 2), or for a driver to compile (1)."""
+    [provider] = Path(STAND_IN).glob("site/onnxruntime/capi/libonnxruntime_providers_cuda.so")
+    binary = provider.read_bytes()
+    kinds = set()
+    for found in re.finditer(re.escape(FAT_BINARY), binary):
+        header, size = struct.unpack_from("<HQ", binary, found.start() + 6)
+        place, end = found.start() + header, found.start() + header + size
+        while place < end:
+            kind, _, entry_header, entry_size = struct.unpack_from("<HHIQ", binary, place)
+            kinds.add((kind, *struct.unpack_from("<I", binary, place + 28)))
+            place += entry_header + entry_size
+    assert {kind for kind, _ in kinds} == {2}
+    [listed] = re.findall(r"kernels for compute capabilities(.*?), and none", GPU_PAGE, re.DOTALL)
+    documented = re.findall(r"(\d+)\.(\d) \(", listed)
+    assert {int(major + minor) for major, minor in documented} == {sm for _, sm in kinds}
+
+
 def test_how_much_is_launched(tmp_path: Path) -> None:
     """Each is some microseconds at one row: the step is launched as often as tokens are made."""
     sizes: dict[str, Any] = {
@@ -52,7 +73,7 @@ def test_how_much_is_launched(tmp_path: Path) -> None:
         "vocab_size": 16_000,
     }
     bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", **HEADS[64], **sizes)
-    [found] = run("kernels.py", bundle.path)
+    [found] = run("kernels.py", bundle.path, STAND_IN_SM=90)
     for part, kernels, products in (
         ("step", 13 * LAYERS + 19, 6 * LAYERS + 1),
         ("encode", 11 * LAYERS + 21, 5 * LAYERS),

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from model.bundle.spans import Span
 from service.errors import InvalidArgumentError
+from service.text.markup.placeholders import PLACEHOLDER
 
 MAX_ENTRIES = 1000
 """Of a request's own glossary; a file may have more."""
@@ -139,8 +140,15 @@ class Glossary:
         return entries, longest_first
 
     def prepare(self) -> None:
-        """Make what `matches` looks up, which the first text would wait for."""
-        _ = self._index
+        """Make what `matches` and `placeholders` look up, which the first text would wait for."""
+        _ = self._index, self.placeholders
+
+    @cached_property
+    def placeholders(self) -> frozenset[str]:
+        """The parts of the translations that look like placeholders of markup."""
+        forms = (form for entry in self.entries for form in entry.forms)
+        own = frozenset(PLACEHOLDER.findall("\n".join(forms)))
+        return own | self.others.placeholders if self.others else own
 
     def matches(self, text: str, taken: Sequence[Span] = ()) -> list[TermMatch]:
         """The terms of a text, in order: the longest first, on word boundaries.

@@ -21,18 +21,21 @@ class Format:
         parse: the parts of a document.
         encode: a part of a translation as it stands in a document.
         begin: a translated run after what precedes it.
+        reserved: names that no placeholder may have, since a glossary puts them into translations.
     """
 
     parse: Callable[[str], Document]
     encode: Callable[[str], str]
     begin: Callable[[str], str] = str
+    reserved: frozenset[str] = frozenset()
 
 
 def format_of(options: TextOptions) -> Format:
     """The format of a request's documents, which are not plain text."""
+    reserved = options.glossary.placeholders
     if options.mime_type is MimeType.MARKDOWN:
-        return Format(parse_markdown, markdown_inline.encode, markdown_inline.begin_line)
+        return Format(parse_markdown, markdown_inline.encode, markdown_inline.begin_line, reserved)
     parse = functools.partial(
         parse_markup, is_xml=options.mime_type is MimeType.XML, ignore_tags=options.ignore_tags
     )
-    return Format(parse, encode)
+    return Format(parse, encode, reserved=reserved)

@@ -37,7 +37,7 @@ def split_lines(lengths: Sequence[int], result: TextResult) -> list[TranslatedTe
         own: list[Link] = []
         target_end = len(result.text) if number == len(lengths) else None
         while index < len(links):
-            source, target = links[index]
+            source, target, is_unit = links[index]
             holds_break = source.start <= source_end < source.end
             shift = target.start - source.start
             if holds_break and len(target) and target.end - source.end == shift:
@@ -51,7 +51,7 @@ def split_lines(lengths: Sequence[int], result: TextResult) -> list[TranslatedTe
                 target = Span(target.start + source_start - source.start, target.end)
                 source = Span(source_start, source.end)
             if source.start < source.end:
-                own.append(_moved(Link(source, target), -source_start, -target_start))
+                own.append(_moved(Link(source, target, is_unit), -source_start, -target_start))
             if holds_break:
                 break
         if target_end is None:
@@ -62,8 +62,9 @@ def split_lines(lengths: Sequence[int], result: TextResult) -> list[TranslatedTe
 
 
 def _moved(link: Link, by_source: int, by_target: int) -> Link:
-    source, target = link
+    source, target, is_unit = link
     return Link(
         Span(source.start + by_source, source.end + by_source),
         Span(target.start + by_target, target.end + by_target),
+        is_unit,
     )

@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     | (?P<code>`++)
     | (?P<auto><(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]{0,2000}+
                 |[^\s<>@/!?]{1,100}@[^\s<>]{1,200})>)
-    | (?P<comment><!--.{0,2000}?-->)
+    | (?P<comment><!--)
     | (?P<tag></?[A-Za-z][A-Za-z0-9-]*+(?:[^<>"'\n]|"[^"<>]{0,2000}+"|'[^'<>]{0,2000}+'){0,500}+>)
     | (?P<note>\[\^[^\]\s]{1,100}\])
     | (?P<opens>!?\[)
@@ -35,6 +35,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MAX_COMMENT = 2_000  # characters
 _MAX_LABEL_ITEMS = 20
 _SPACES = {ord(c): " " for c in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _SPECIAL = re.compile(
@@ -126,7 +127,9 @@ class _Inline:
                 return self._add_code(match)
             case "auto" | "url":
                 items.append(Verbatim(raw))
-            case "comment" | "note":
+            case "comment":
+                return self._add_comment(match)
+            case "note":
                 items.append(Atom(raw))
             case "tag":
                 self._add_tag(raw)
@@ -158,6 +161,15 @@ class _Inline:
         end = places[0] + len(match[0])
         self._items.append(Verbatim(self._text[match.start() : end]))
         return end
+
+    def _add_comment(self, match: re.Match[str]) -> int:
+        # Not by the pattern, which would compare each of the characters with the end.
+        end = self._text.find("-->", match.end(), match.end() + _MAX_COMMENT + len("-->"))
+        if end < 0:
+            self._add_text(match[0])
+            return match.end()
+        self._items.append(Atom(self._text[match.start() : end + len("-->")]))
+        return end + len("-->")
 
     def _add_tag(self, raw: str) -> None:
         name = re.sub(r"\W.*", "", raw.lstrip("</"), flags=re.DOTALL).lower()

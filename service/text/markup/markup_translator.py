@@ -86,8 +86,8 @@ def parse(text: str, document_format: Format) -> ParsedDocument:
         if isinstance(part, Block):
             parts.append(part.raw)
             continue
-        names = itertools.islice(placeholders(part.text), part.num_verbatim)
-        parts.append(build_tree(part, list(names)))
+        names = placeholders(part.text, document_format.reserved)
+        parts.append(build_tree(part, list(itertools.islice(names, part.num_verbatim))))
     return ParsedDocument(parts)
 
 

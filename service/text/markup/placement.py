@@ -260,7 +260,7 @@ class _Placement:
     def _copied(self, position: int) -> Iterator[int]:
         """Where a place in the source, in or beside copied white space, is in the translation."""
         index = bisect_right(self._copy_starts, position) - 1
-        for source, target in reversed(self._copies[max(0, index - 1) : index + 1]):
+        for source, target, _ in reversed(self._copies[max(0, index - 1) : index + 1]):
             if position <= source.end:
                 yield position - source.start + target.start
 
@@ -290,13 +290,14 @@ def _units(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
     units: list[Unit] = []
     position = 0
     by_target: dict[Span, list[Span]] = {}
+    whole = {link.target for link in links if link.is_unit}
     for link in links:
         by_target.setdefault(link.target, []).append(link.source)
     for span, sources in by_target.items():
         if span.start < position:
             continue
         _add_words(units, target, position, span.start)
-        if len(sources) == 1:
+        if len(sources) == 1 and span not in whole:
             units += _refined(tree.text, target, Link(sources[0], span))
         else:
             units.append(Unit(span, sources))

@@ -56,7 +56,7 @@ class _Renderer:
 
     def _text(self, start: int, end: int) -> Iterator[str]:
         for index in range(bisect_right(self._ends, start), len(self._copies)):
-            source, target = self._copies[index]
+            source, target, _ = self._copies[index]
             if target.start >= end:
                 break
             if target.start < start:  # the rest of a part

@@ -14,7 +14,15 @@ from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import LetterCase, letter_case, recased, restored
 from service.text.things.things import ALL_KINDS, Occurrences, Thing, ThingKind, find_things
-from service.text.things.wanted import Candidate, Needs, term_needs, thing_needs
+from service.text.things.wanted import (
+    Candidate,
+    Needs,
+    overlap,
+    paired,
+    term_needs,
+    thing_needs,
+    with_units,
+)
 from service.translation.blank_retries import has_word
 from service.translation.links import Link
 from service.translation.results import TextResult
@@ -144,7 +152,8 @@ class SentenceRepair:
         self._rules = rules
         self._links = links
         self._left = max_attempts
-        self._things = thing_needs(sentence.things, rules.source, rules.target)
+        self._forms = " ".join(form for match in sentence.terms for form in match.accepted)
+        self._things = thing_needs(sentence.things, rules.source, rules.target, self._forms)
         self._terms = term_needs(sentence.terms)
         self._work = sentence.text
 
@@ -161,6 +170,8 @@ class SentenceRepair:
             best = yield from self._with_terms(draft, best)
         if self._terms:
             best = self._in_cases(best)
+            if self._links:
+                best = with_units(best, self._sentence.terms, self._terms)
         best = self._things.with_spaces(best, self._sentence.text)
         return self._worded(self._restored(best))
 
@@ -223,7 +234,7 @@ class SentenceRepair:
         for standin, places in ((0, missing), (0, everything), (1, missing)):
             if self._left <= 0 or not self._things.num_wrong(best):
                 break
-            given, tokens = _with_tokens(self._work, places, _STANDINS[standin])
+            given, tokens = _with_tokens(self._work, places, _STANDINS[standin], self._forms)
             if not tokens or given.text in tried:
                 continue
             tried.append(given.text)
@@ -280,7 +291,7 @@ class SentenceRepair:
         if method == "stand in":
             put = {match.span: match.form for match in self._sentence.terms}
             kept = {thing.span: thing.text for thing in self._sentence.things if draft.standins}
-            given, tokens = _with_tokens(self._work, {**kept, **put}, _STANDINS[0])
+            given, tokens = _with_tokens(self._work, {**kept, **put}, _STANDINS[0], self._forms)
             return Attempt(given.text, links=True), given, tokens
         place = _linked_place(
             Candidate(draft.result.text, draft.result.links), draft.given.after(span), len(form)
@@ -311,7 +322,7 @@ class SentenceRepair:
             return candidate
         found, edits = self._terms.found(candidate), []
         for source, same in several.items():
-            for match, place in _pairs(same, found[source], candidate):
+            for match, place in paired(same, found[source], candidate):
                 written = candidate.text[place.start : place.end]
                 opens = not has_word(candidate.text[: place.start])
                 if (changed := match.in_case(written, opens=opens)) != written:
@@ -327,23 +338,8 @@ class SentenceRepair:
         return {source: min(count, len(found[source])) for source, count in counts.items()}
 
 
-def _pairs(
-    matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
-) -> list[tuple[TermMatch, Span]]:
-    """Each occurrence of a term with its translation, by alignment; all of them, or none."""
-    if len(matches) != len(places):
-        return []
-    linked = [
-        [place for place in places if any(_overlap(place, s) for s in candidate.linked(m.span))]
-        for m in matches
-    ]
-    if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
-        linked = [[place] for place in places]  # in the order of the sentence
-    return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
-
-
 def _with_tokens(
-    text: str, places: dict[Span, str], standin: str
+    text: str, places: dict[Span, str], standin: str, forms: str
 ) -> tuple[EditedText, dict[str, str]]:
     """The text with a token in place of each part, neighbours with one; and what each stands for.
 
@@ -351,6 +347,7 @@ def _with_tokens(
         text: the sentence.
         places: parts of it, and what is put into the translation for each.
         standin: the format of a token.
+        forms: the translations of the sentence's terms, which no token is part of.
     """
     groups: list[tuple[Span, str]] = []
     for span, put in sorted(places.items()):
@@ -361,7 +358,7 @@ def _with_tokens(
     number, edits, tokens = 0, [], {}
     for span, put in groups:
         number += 1
-        while standin % number in text:
+        while standin % number in text or standin % number in forms:
             number += 1
         tokens[standin % number] = put
         edits.append(Edit(span, standin % number))
@@ -373,10 +370,10 @@ def _edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = N
     if not edits:
         return candidate
     changed = EditedText(candidate.text, edits)
-    moved = (Link(link.source, changed.after(link.target)) for link in candidate.links)
+    moved = (link._replace(target=changed.after(link.target)) for link in candidate.links)
     links = [link for link in dict.fromkeys(moved) if link.target.start < link.target.end]
     if source is not None:
-        links = [link for link in links if not _overlap(link.target, changed.spans[0])]
+        links = [link for link in links if not overlap(link.target, changed.spans[0])]
         links.append(Link(source, changed.spans[0]))
         links.sort(key=lambda link: link.target)
     return Candidate(changed.text, links)
@@ -396,7 +393,7 @@ def _place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span |
     if place is None:
         return None
     taken = (span for needs in kept for spans in needs.found(candidate).values() for span in spans)
-    return None if any(_overlap(place, span) for span in taken) else place
+    return None if any(overlap(place, span) for span in taken) else place
 
 
 def _linked_place(candidate: Candidate, source: Span, length: int) -> Span | None:
@@ -408,14 +405,10 @@ def _linked_place(candidate: Candidate, source: Span, length: int) -> Span | Non
     others = sum(
         link.target.end - link.target.start
         for link in candidate.links
-        if link.target not in parts and _overlap(link.target, place)
+        if link.target not in parts and overlap(link.target, place)
     )
     is_whole = place.end - place.start > max(40, 4 * length)
     return None if is_whole or others > length else place
-
-
-def _overlap(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end
 
 
 def _rank(result: TextResult) -> tuple[bool, float]:

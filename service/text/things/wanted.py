@@ -148,13 +148,15 @@ class Needs:
                 yield Edit(Span(span.start - has_space, span.end), "")
 
 
-def thing_needs(things: Sequence[Thing], source: str, target: str) -> Needs:
+def thing_needs(things: Sequence[Thing], source: str, target: str, terms: str = "") -> Needs:
     """The needs of things.
 
     Args:
         things: of a sentence.
         source: BCP-47 code of the sentence.
         target: of the translation.
+        terms: the translations of the sentence's terms: what is part of one may be there more often
+            than in the sentence.
     """
     places: dict[str, list[Thing]] = {}
     for thing in things:
@@ -163,7 +165,7 @@ def thing_needs(things: Sequence[Thing], source: str, target: str) -> Needs:
     for text, same in places.items():
         spans = tuple(thing.span for thing in same)
         if same[0].kind is not ThingKind.NUMBER:
-            needs[text] = Need(spans, (text,))
+            needs[text] = Need(spans, (text,), may_repeat=text in terms)
             continue
         spelled = [form for word in words(text, target) for form in (word, word.capitalize())]
         best = preferred(text, source, target)
@@ -185,6 +187,47 @@ def term_needs(matches: Sequence[TermMatch]) -> Needs:
             puts=tuple(match.form for match in same),
         )
     return Needs(needs)
+
+
+def paired(
+    matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
+) -> list[tuple[TermMatch, Span]]:
+    """Each occurrence of a term with its translation, by alignment; all of them, or none."""
+    if len(matches) != len(places):
+        return []
+    linked = [
+        [place for place in places if any(overlap(place, s) for s in candidate.linked(m.span))]
+        for m in matches
+    ]
+    if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
+        linked = [[place] for place in places]  # in the order of the sentence
+    return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
+
+
+def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs) -> Candidate:
+    """The candidate with a link from each term to its translation, as one piece.
+
+    Args:
+        candidate: with links of words.
+        matches: the terms of the sentence.
+        terms: their needs.
+    """
+    units: list[Link] = []
+    for source, places in terms.found(candidate).items():
+        same = [match for match in matches if match.entry.source == source]
+        pairs = paired(same, places, candidate) or [(same[0], place) for place in places]
+        units += (Link(match.span, place, is_unit=True) for match, place in pairs)
+    others = [
+        link
+        for link in candidate.links
+        if not any(overlap(link.target, unit.target) for unit in units)
+    ]
+    return replace(candidate, links=sorted([*others, *units], key=lambda link: link.target))
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two parts have a character in common."""
+    return one.start < other.end and other.start < one.end
 
 
 def _other_cases(text: str, wanted: str) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def model_process(server: int) -> int:
     """
     for pid in family(server):
         with contextlib.suppress(OSError):
-            if b"service.worker.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"\0service.worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
     raise ProcessLookupError(f"process {server} has no model's process")
 

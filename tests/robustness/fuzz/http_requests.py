@@ -107,6 +107,7 @@ _ODD_HEADERS = (
     "Content-Type: ,,",
     "Content-Type: application/x-www-form-urlencoded",
     "Content-Type: multipart/form-data; boundary=x",
+    "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: ,", "Referer: https://other.example/",
     "Content-Encoding: gzip", "Content-Encoding: br", "Content-Length: 5", "Content-Length: -1",
     "Content-Length: 99999999999999999999", "Content-Length: 1e3", "Content-Length: 10, 10",
     "Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: xchunked",

@@ -202,7 +202,7 @@ async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
     results = await stage(below).translate(texts, LINKED)
     for text, result in zip(texts, results, strict=True):
         assert result.text == text
-        assert all(text[slice(*a)] == text[slice(*b)] for a, b in result.links)
+        assert all(text[slice(*a)] == text[slice(*b)] for a, b, _ in result.links)
         events = [event async for event in stage(below).stream(text)]
         assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
     read = {text for call, _ in below.calls for text in call}
