@@ -92,7 +92,8 @@ serve.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[att
 
 
 def _serve(settings: Settings) -> NoReturn:
-    from service.common import descriptors, process
+    from service import process
+    from service.common import descriptors
     from service.models.loading import load_models
     from service.observability.metrics import ServerMetrics
     from service.server import Server

@@ -16,7 +16,7 @@ from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle.bundle import Bundle
-from service.common import process
+from service import process
 from service.domain.plan import RunnerLimits
 from service.engine.metrics import ModelMetrics
 from service.models.registry import Registry

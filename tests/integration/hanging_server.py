@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
-from service.common import process
+from service import process
 from service.domain.plan import StepOutput, StepPlan
 from service.models.registry import Registry
 from service.observability import logs

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
-from service.common import process
+from service import process
 from service.common.fairness import FairExecutor
 from service.models.registry import Registry
 from service.observability import logs

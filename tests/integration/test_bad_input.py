@@ -17,7 +17,7 @@ from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.tokenizer import Tokenizer
-from service.common import process
+from service import process
 from service.domain.plan import StepOutput, StepPlan
 from service.errors import InternalError
 from service.models.registry import Registry
