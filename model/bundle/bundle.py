@@ -175,7 +175,8 @@ class Bundle:
         return content
 
     def _check(self, path: Path, found: str) -> None:
-        if found != self.manifest["sha256"][path.relative_to(self.path).as_posix()]:
+        checksums = {self.path / name: sha256 for name, sha256 in self.manifest["sha256"].items()}
+        if found != checksums[path]:
             raise BundleCorruptError(
                 f"{path} is damaged or was written over (its sha256 is not the one in "
                 f"{MANIFEST_FILE}): copy the bundle again, or export it again"

@@ -17,9 +17,8 @@ from service.errors import QuotaError, QuotaKind, ResourceExhaustedError
 
 MAX_RECORDS = 100_000
 """Principals of a month that are counted, beyond the keys of the file."""
-# A clock that is set back by less than this, or by less than the period, stays in its period, whose
-# count would be lost.
-_MAX_STEP_BACK_SECONDS = 3600
+# A clock that is set back by less than this stays in its period, whose count would be lost.
+_MAX_STEP_BACK_SECONDS = 60
 _MINUTE, _DAY = 60, 86_400
 
 
@@ -63,15 +62,21 @@ class Record:
     characters_in_month: int = 0
 
     def enter(self, now: float) -> None:
-        """Begin the periods of this time, if they have not begun."""
-        if _is_another(self.minute, _start_of_minute(now), _MINUTE):
-            self.minute, self.num_requests = _start_of_minute(now), 0
-        if _is_another(self.day, _start_of_day(now), _DAY):
-            self.day, self.characters_in_day = _start_of_day(now), 0
+        """Begin the periods of this time, if they have not begun.
+
+        If the clock was set back, the counts go back with it: no quota can be used twice by that,
+        and none is used up for longer than its period.
+        """
+        before, self.minute = self.minute, _period(self.minute, _start_of_minute(now), now)
+        if self.minute > before:
+            self.num_requests = 0
+        before, self.day = self.day, _period(self.day, _start_of_day(now), now)
+        if self.day > before:
+            self.characters_in_day = 0
         # A month has begun or ended only where a day has.
-        month = start_of_month(self.day)
-        if self.month != month:
-            self.month, self.characters_in_month = month, 0
+        before, self.month = self.month, start_of_month(self.day)
+        if self.month > before:
+            self.characters_in_month = 0
 
 
 class UsageLedger:
@@ -248,9 +253,9 @@ def _check_left(used: int, count: int, limit: int | None, period: str, seconds: 
     )
 
 
-def _is_another(period: int, start: int, length: int) -> bool:
-    """Whether the period that begins at `start` is not `period`, after a step back neither."""
-    return start > period or period - start > max(length, _MAX_STEP_BACK_SECONDS)
+def _period(period: int, start: int, now: float) -> int:
+    """The start of the period of `now`: of `period`, unless that is over or far ahead."""
+    return period if start <= period <= now + _MAX_STEP_BACK_SECONDS else start
 
 
 def _start_of_minute(now: float) -> int:

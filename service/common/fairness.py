@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+from service.common.fair_slots import FairSlots
 
 # Computed in one iteration of the event loop before other clients are asked: roughly the delay
 # that their calls see. Waiting for the next iteration costs some ten microseconds.
@@ -25,7 +28,7 @@ _ITERATION_SECONDS = 0.003
 _ARRIVALS_SECONDS = 0.02
 
 MAX_PREPARING = 2
-"""Calls with long texts that are prepared, and not admitted yet: one, while another one waits."""
+"""Calls with long texts that are prepared, and not admitted yet; of one client, one."""
 
 _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
@@ -124,38 +127,8 @@ class FairLoop:
             self._arm()
 
 
-class FairSemaphore:
-    """Lets so many pieces of work go on at a time; clients that wait take turns.
-
-    Args:
-        count: of the pieces.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._num_free = count
-        self._waiting = _Waiting()
-
-    async def acquire(self, client: str) -> None:
-        """Wait for a permit, to be released."""
-        if self._num_free:
-            self._num_free -= 1
-            return
-        due = self._waiting.add(client)
-        try:
-            await _ends_in_turn(due)
-        except asyncio.CancelledError:
-            if not due.cancelled():  # it had been passed on already
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Pass a permit on."""
-        if self._waiting.wake() is None:
-            self._num_free += 1
-
-
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, FairLoop] = WeakKeyDictionary()
-_preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSemaphore] = WeakKeyDictionary()
+_preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSlots] = WeakKeyDictionary()
 
 
 def _fair_loop() -> FairLoop:
@@ -183,10 +156,10 @@ async def begin_preparing() -> Callable[[], None]:
     A call is prepared until the model admits it. Without this, a thousand calls would all be
     prepared, in the memory of a thousand, before the first of them fills the model's queue.
     """
-    loop = asyncio.get_running_loop()
-    semaphore = _preparing.setdefault(loop, FairSemaphore(MAX_PREPARING))
-    await semaphore.acquire(_client.get())
-    return semaphore.release
+    loop, client = asyncio.get_running_loop(), _client.get()
+    slots = _preparing.setdefault(loop, FairSlots(MAX_PREPARING))
+    await _ends_in_turn(slots.take(client))
+    return functools.partial(slots.give_back, client)
 
 
 async def checkpoint() -> None:

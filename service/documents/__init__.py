@@ -11,8 +11,8 @@ inside of a sentence travel through the translation of markup.
 
 The server's own process reads no file. `worker_pool.py` does it in worker processes: a template
 process (`worker.py`, the server's end is `worker_template.py`) forks one for each file, within
-limits of memory and time. `work.py` is what they send each other, `text_batches.py` divides the
-texts, `fair_slots.py` gives clients their turns.
+limits of memory and time, and clients in turn. `work.py` is what they send each other,
+`text_batches.py` divides the texts.
 
 May import text and the packages below it; knows neither gRPC nor files on disk.
 """

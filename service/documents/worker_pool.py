@@ -8,8 +8,8 @@ import signal
 import time
 from collections.abc import Sequence
 
+from service.common.fair_slots import FairSlots
 from service.documents.document import DocumentLimits, bad_document
-from service.documents.fair_slots import FairSlots
 from service.documents.formats import extension_of
 from service.documents.work import NOT_FORKED, Answer, DocumentTexts, DocumentWork
 from service.documents.worker_template import (

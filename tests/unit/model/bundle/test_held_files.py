@@ -100,6 +100,14 @@ def test_another_bundle_in_the_place_of_the_one_that_is_meant_is_not_opened(
         open_model(live, Settings(), meant.manifest_sha256)
 
 
+def test_a_name_can_be_written_in_several_ways(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    live = Path(shutil.copytree(versions[0], tmp_path / "live"))
+    file = live / "bundle.json"
+    text = file.read_text().replace('"tokenizer.model"', '"./tokenizer.model"')
+    file.write_text(text)
+    assert Bundle.load(live).tokenizer().vocab_size == Bundle.load(versions[0]).config.vocab_size
+
+
 def test_a_named_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileNotFoundError):

@@ -119,9 +119,54 @@ def test_a_clock_that_is_set_back_a_little_gives_nothing_back() -> None:
     ledger.take_characters(who, 10, START + 95)
     with pytest.raises(QuotaError):
         ledger.take_characters(who, 1, START + 85)
-    # A clock that was years ahead does not keep its periods.
-    ledger.take_characters(who, 10, START + 10**9)
-    ledger.take_characters(who, 10, START + 95)
+    with pytest.raises(QuotaError):
+        ledger.take_characters(who, 1, START + 95)
+
+
+@pytest.mark.parametrize("step", [61.0, 600.0, 3500.0, 86_400.0, 10**9])
+def test_a_clock_that_is_set_back_far_keeps_nobody_out_for_longer_than_a_period(
+    step: float,
+) -> None:
+    ledger, who = UsageLedger(), principal(requests=3, day=10, month=100)
+    noon = START - 40_000.0
+    for _ in range(3):
+        ledger.take_request(who, noon + step)
+    ledger.take_characters(who, 10, noon + step)
+    with pytest.raises(QuotaError) as caught:  # what was used a moment ago counts on
+        ledger.take_request(who, noon)
+    assert caught.value.retry_after_seconds <= 120
+    ledger.take_request(who, noon + 120)
+    with pytest.raises(QuotaError) as caught:
+        ledger.take_characters(who, 1, noon)
+    assert caught.value.retry_after_seconds <= 86_400
+    ledger.take_characters(who, 10, noon + 86_400)
+
+
+@given(
+    st.lists(
+        st.sampled_from([0.0, 10.0, 50.0, -30.0, -90.0, -4000.0, -90_000.0, 90_000.0]),
+        max_size=40,
+    )
+)
+def test_a_clock_that_jumps_gives_no_quota_twice_and_blocks_none_for_long(
+    steps: list[float],
+) -> None:
+    ledger, who, now = UsageLedger(), principal(requests=5, day=50), START
+    refusals: list[QuotaError] = []
+    for step in steps:
+        now += step
+        before = ledger.figures(who, now - step).characters_in_day
+        after = ledger.figures(who, now)
+        assert step > 0.0 or after.characters_in_day == before
+        assert now < after.day_ends <= now + 86_400 + 60
+        try:
+            ledger.take_request(who, now)
+            ledger.take_characters(who, 7, now)
+        except QuotaError as error:
+            refusals.append(error)
+    for error in refusals:
+        longest = 60 if error.kind is QuotaKind.REQUESTS else 86_400
+        assert error.retry_after_seconds <= longest + 60
 
 
 def test_principals_of_tokens_are_bounded_and_keys_have_room_all_the_same() -> None:

@@ -19,6 +19,7 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
+from service.calls.call_context import current_call
 from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
 from service.fronts.grpc.interceptor import Interceptor
@@ -331,7 +332,7 @@ class TimedContext:
     """Of a call whose client gives it `seconds`."""
 
     def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
 
     def invocation_metadata(self) -> tuple[()]:
         return ()
@@ -340,7 +341,7 @@ class TimedContext:
         return "ipv4:127.0.0.1:50000"
 
     def time_remaining(self) -> float | None:
-        return self._seconds
+        return self.seconds
 
 
 @pytest.mark.parametrize(
@@ -373,6 +374,18 @@ async def test_a_call_that_is_ended_has_expired_once_its_deadline_has_passed(
     assert running.code.name == code
     labels = {"method": "Translate", "code": code}
     assert metrics.registry.get_sample_value("dragoman_requests_total", labels) == 1
+
+
+async def test_a_wall_clock_that_is_set_changes_no_deadline() -> None:
+    """gRPC gives the time that is left by the wall clock."""
+    context = TimedContext(10.0)
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 4, clock=lambda: 100.0)
+    running = RunningCall(tracker, "Translate", context)
+    with running:
+        for changed in (0.0, 5000.0):
+            context.seconds = changed
+            assert current_call().deadline == 110.0
+            assert current_call().seconds_left == 10.0
 
 
 async def test_an_expired_call_ends(setup: Setup) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 
 class FairSlots:
-    """Slots for work that can't be interrupted, on one event loop.
+    """Slots for work on one event loop.
 
     Clients that wait take turns, whatever number of slots each of them asks for. One client holds
     at most all slots but one, so that another client need not wait for the end of its work.
@@ -32,13 +32,14 @@ class FairSlots:
     @contextlib.asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
         """Wait for a slot, and hold it until the block ends."""
-        await self._take(client)
+        await self.take(client)
         try:
             yield
         finally:
-            self._give_back(client)
+            self.give_back(client)
 
-    async def _take(self, client: str) -> None:
+    async def take(self, client: str) -> None:
+        """Wait for a slot, to be given back."""
         if self._is_open_to(client):
             self._hold(client)
             return
@@ -51,7 +52,7 @@ class FairSlots:
             if turn.cancelled():
                 self._remove(client, turn)
             else:  # the slot came at the same moment
-                self._give_back(client)
+                self.give_back(client)
             raise
         finally:
             self.num_waiting -= 1
@@ -63,7 +64,8 @@ class FairSlots:
         self._num_free -= 1
         self._held[client] += 1
 
-    def _give_back(self, client: str) -> None:
+    def give_back(self, client: str) -> None:
+        """Pass a slot of a client on."""
         self._num_free += 1
         self._held[client] -= 1
         if not self._held[client]:

@@ -3,7 +3,7 @@ import contextlib
 
 import pytest
 
-from service.documents.fair_slots import FairSlots
+from service.common.fair_slots import FairSlots
 
 
 class Work:
