@@ -13,6 +13,9 @@ from service.settings import Settings
 _MAX_OTHER_CALLS = 4096
 # Calls that have arrived and that the event loop has not accepted yet, of each method.
 _MAX_PENDING_CALLS = 1_000_000
+MAX_PENDING_SECONDS = ("grpc.server_max_unrequested_time_in_server", 86_400)
+"""How long such a call may wait. By default, gRPC ends it with CANCELLED after 30 s, though its
+client has not cancelled it and its deadline has not passed."""
 
 
 def create_grpc_server(
@@ -39,6 +42,7 @@ def create_grpc_server(
             # refuse instead, with UNAVAILABLE.
             ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
             ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
+            MAX_PENDING_SECONDS,
             ("grpc.max_concurrent_streams", settings.connection_calls),
             ("grpc.http.overload_protection", 0),
             # Detect clients that vanished without closing the connection, and let clients keep idle

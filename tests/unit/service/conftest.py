@@ -1,4 +1,7 @@
-"""A small tokenizer that the tests of texts share."""
+"""A small tokenizer and a small heap for the tests of texts."""
+
+import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,3 +25,11 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return train_tokenizer(
         iter(_SENTENCES), path, vocab_size=400, kind="bpe", character_coverage=0.98
     )
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Keeps the objects that there are now out of `gc.get_objects`, which takes long otherwise."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

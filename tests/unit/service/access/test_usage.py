@@ -164,9 +164,9 @@ def test_a_clock_that_jumps_gives_no_quota_twice_and_blocks_none_for_long(
             ledger.take_characters(who, 7, now)
         except QuotaError as error:
             refusals.append(error)
-    for error in refusals:
-        longest = 60 if error.kind is QuotaKind.REQUESTS else 86_400
-        assert error.retry_after_seconds <= longest + 60
+    for refusal in refusals:
+        longest = 60 if refusal.kind is QuotaKind.REQUESTS else 86_400
+        assert refusal.retry_after_seconds <= longest + 60
 
 
 def test_principals_of_tokens_are_bounded_and_keys_have_room_all_the_same() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 
 from model.bundle.tokenizer import Span
 from service.domain.requests import FinishReason
+from service.engine.quota import AdmittedCall
 from service.errors import InvalidArgumentError, ResourceExhaustedError
 from service.text.glossaries.glossary import Glossary
+from service.text.joined_results import TranslatedPart
 from service.text.things.sentence_repair import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.text.things.things import Occurrences, ThingKind, find_things
@@ -23,6 +27,8 @@ from service.translation.links import Link
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import SentenceHypothesis, SentenceResult, TextResult
 from service.translation.translator import StreamDelta
+from tests.factories import tiny_tokenizer
+from tests.unit.service.translation.test_translator import translating
 
 LINKED = TranslateOptions(links=True)
 
@@ -361,3 +367,66 @@ async def test_where_hypotheses_are_shown_the_letter_case_stays() -> None:
         ["THE DOG RUNS {name}."], TranslateOptions(num_hypotheses=1)
     )
     assert result.text == result.sentences[0].hypotheses[0].text
+
+
+class HeldTranslator(FakeTranslator):
+    """Answers nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = asyncio.Event()
+
+    async def translate(
+        self, texts: Sequence[str], options: TranslateOptions | None = None, **shared: Any
+    ) -> list[TextResult]:
+        results = await super().translate(texts, options, **shared)
+        await self.release.wait()
+        return results
+
+
+async def test_a_long_text_is_divided_as_its_sentences_are_translated(few_objects: None) -> None:
+    below, text = HeldTranslator(), "The dog has 5. " * 1000
+    result = asyncio.create_task(stage(below).translate([text, text]))
+    while not below.calls:
+        await asyncio.sleep(0)
+    num_parts = None
+    while num_parts != (num_parts := num_parts_held()):
+        await asyncio.sleep(0.05)
+    assert sum(len(call) for call, _ in below.calls) <= 600
+    assert num_parts <= 900
+    below.release.set()
+    assert [each.text for each in await result] == [text, text]
+
+
+def num_parts_held() -> int:
+    return sum(type(each) is TranslatedPart for each in gc.get_objects())
+
+
+async def test_a_call_without_room_is_refused_before_its_texts_are_divided(
+    few_objects: None,
+) -> None:
+    below = FakeTranslator(room=0)
+    before = num_parts_held()
+    with pytest.raises(ResourceExhaustedError):
+        await stage(below).translate(["The dog has 5. " * 100])
+    assert (below.calls, num_parts_held()) == ([], before)
+
+
+async def test_a_long_call_is_admitted_once(tmp_path: Path) -> None:
+    tokenizer, text = tiny_tokenizer(tmp_path), "A dog has 5. It runs. " * 300
+    async with translating(tokenizer, max_rows=64) as setup:
+        admitted = setup.engine.admit
+        num_admitted = 0
+
+        def admit(*arguments: Any) -> AdmittedCall:
+            nonlocal num_admitted
+            num_admitted += 1
+            return admitted(*arguments)
+
+        setup.engine.admit = admit  # type: ignore[method-assign]
+        terms = TermsTranslator(setup.translator, TermRules("en", "de"), TranslatorLimits())
+        [result] = await terms.translate([text])
+        events = [event async for event in terms.stream(text)]
+        assert (result.text, num_admitted) == (text, 2)
+        assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
+        assert setup.engine._admission.num_taken == 0

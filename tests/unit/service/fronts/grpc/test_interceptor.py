@@ -19,6 +19,7 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
+from service.access.authentication import AccessControl
 from service.calls.call_context import current_call
 from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
@@ -104,9 +105,11 @@ class Setup:
 
 
 @contextlib.asynccontextmanager
-async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
-    metrics = ServerMetrics()
-    tracker = CallTracker(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+async def serving(
+    max_calls: int, max_message_bytes: int = 10**6, access: AccessControl | None = None
+) -> AsyncIterator[Setup]:
+    metrics, parser = ServerMetrics(), RequestParser(SERVICE, {})
+    tracker = CallTracker(metrics, parser, max_calls, max_message_bytes, access)
     interceptor = Interceptor(tracker)
     server = grpc.aio.server(interceptors=[interceptor])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
