@@ -33,14 +33,14 @@ from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_sys
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
 from bench.suite.report import SuiteFigures
 from bench.suite.suite import Suite, remembered
-from bench.suite.sweep import Round, Sweep, sweep_settings
+from bench.suite.sweep import Round, Sweep, isas_here, sweep_settings
 from bench.suite.systems import environment
 
 _IN_PROCESS_SECONDS = 45.0
 _OPEN_SECONDS = 400.0
 # A smaller sweep than the speed model's, around what wins there.
 _OPUS_SWEEP = Sweep(
-    sweep_settings((8, 16, 32), (0.0, 5.0), ("", "AVX512")),
+    sweep_settings((8, 16, 32), (0.0, 5.0), isas_here("", "AVX512")),
     (Round(2.0, 0.7, 2), Round(5.0, 0.8, 1)),
 )
 _OPUS_CROWDED_ROUNDS = (Round(5.0, 1.5, 2), Round(10.0, 4.0, 1))

@@ -10,7 +10,7 @@ from typing import Literal
 from bench.load.capacity import TRIAL_SECONDS
 from bench.load.plan import LoadPlan
 from bench.suite.agreement import NUM_TEXTS
-from bench.suite.sweep import Round, Sweep, sweep_settings
+from bench.suite.sweep import Round, Sweep, isas_here, sweep_settings
 from bench.suite.systems import System
 
 Reference = Literal["capacity", "throughput", "own throughput"]
@@ -259,7 +259,7 @@ THOROUGH = SuitePlan(
     warmup=2.0,
     repetitions=2,
     sweep=Sweep(
-        sweep_settings((8, 16, 32, 64), (0.0, 2.0, 5.0), ("", "AVX512")),
+        sweep_settings((8, 16, 32, 64), (0.0, 2.0, 5.0), isas_here("", "AVX512")),
         (Round(1.5, 0.5, 3), Round(4.0, 0.8, 1)),
     ),
     reference="capacity",
@@ -336,7 +336,8 @@ SMOKE = dataclasses.replace(
     alone_seconds=0.0,
     max_single_runs=40,  # a busy machine may answer once or twice in one
     sweep=Sweep(
-        sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
+        sweep_settings((8,), (0.0,), isas_here("", "AVX512")),
+        (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1)),
     ),
     sweep_samples=0,
     open_samples=0,

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.bundle.processor import num_usable_cores
+from model.bundle.processor import has_instructions, num_usable_cores
 
 Settings = Mapping[str, Any]
 
@@ -112,6 +112,11 @@ def sweep_settings(
         for window in windows_ms
         for isa in isas
     )
+
+
+def isas_here(*isas: str) -> tuple[str, ...]:
+    """The instruction sets that this processor has, of those named; "" is CTranslate2's choice."""
+    return tuple(isa for isa in isas if not isa or has_instructions(isa))
 
 
 def distinct(settings: Sequence[Settings], most_in_flight: int | None) -> list[Settings]:

@@ -25,12 +25,26 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
     """
     if (machine or platform.machine()).lower() not in {"x86_64", "amd64", "i686", "i386"}:
         return True
+    return not _EXACT_FLAGS.isdisjoint(_flags(cpuinfo))
+
+
+def has_instructions(name: str, cpuinfo: Path = _CPUINFO) -> bool:
+    """Whether an x86 processor has an instruction set, such as "AVX512"; False if unknown.
+
+    Args:
+        name: the set's name, upper or lower case.
+        cpuinfo: file in which Linux lists the processor's flags.
+    """
+    flag = name.lower()
+    return any(each == flag or each == f"{flag}f" for each in _flags(cpuinfo))
+
+
+def _flags(cpuinfo: Path) -> list[str]:
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return False
-    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
-    return not _EXACT_FLAGS.isdisjoint(flags)
+        return []
+    return next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
 
 
 def num_usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:

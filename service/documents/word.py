@@ -33,7 +33,7 @@ from service.documents.inline import (
     merged,
     to_html,
 )
-from service.documents.word_runs import NOISE, Node, Run, nodes_of
+from service.documents.word_runs import NOISE, RunNode, WordRun, nodes_of
 from service.documents.xml_parts import (
     Element,
     add_copy,
@@ -70,14 +70,14 @@ class _Group:
 
     parent: Element
     name: str
-    children: list[Node] = field(default_factory=list)
+    children: list[RunNode] = field(default_factory=list)
     items: list[InlineItem] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[RunNode] = field(default_factory=list)
     base: Element | None = None
 
     def read(self) -> bool:
         """Make the items; whether there are words."""
-        texts: list[tuple[Run, str]] = []
+        texts: list[tuple[WordRun, str]] = []
         _add_texts(self.children, texts)
         if not any(any(map(str.isalpha, text)) for _, text in texts):
             return False
@@ -90,7 +90,7 @@ class _Group:
         self.items = merged(self.items)
         return True
 
-    def _add(self, children: Sequence[Node], base: int) -> None:
+    def _add(self, children: Sequence[RunNode], base: int) -> None:
         before: int | None = None  # the format of the last item, if it is a run's
         for child in children:
             if child.kind in NOISE:
@@ -117,7 +117,7 @@ class _Group:
                 self.items.append(InlineAtom(self._number(child)))
                 before = None
 
-    def _number(self, node: Node) -> int:
+    def _number(self, node: RunNode) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
@@ -140,6 +140,11 @@ class _Group:
         items: Sequence[InlineItem] = [InlineText(translation)]
         if self.segment.is_html:
             items = from_html(translation, self.items)
+        texts: list[tuple[WordRun, str]] = []
+        _add_texts(self.children, texts)
+        for run, count in Counter(run for run, _ in texts).items():
+            if count == run.num_contents:
+                run.keep_whole()
         # In linear time: the index of a child takes as long as there are children.
         mark = self.parent.makeelement("mark")
         self.children[0].own_element(copies).addprevious(mark)
@@ -251,7 +256,7 @@ def _groups_of(root: Element, limits: DocumentLimits) -> Iterator[_Group]:
         yield from groups
 
 
-def _add_groups(parent: Element, nodes: Sequence[Node], name: str, groups: list[_Group]) -> None:
+def _add_groups(parent: Element, nodes: Sequence[RunNode], name: str, groups: list[_Group]) -> None:
     """Neighbouring nodes without a break between them."""
     group = _Group(parent, name)
     for node in nodes:
@@ -268,7 +273,7 @@ def _add_groups(parent: Element, nodes: Sequence[Node], name: str, groups: list[
         groups.append(group)
 
 
-def _add_texts(nodes: Sequence[Node], texts: list[tuple[Run, str]]) -> None:
+def _add_texts(nodes: Sequence[RunNode], texts: list[tuple[WordRun, str]]) -> None:
     """The texts of runs, also of those in containers."""
     for node in nodes:
         if node.run is not None and node.text is not None:

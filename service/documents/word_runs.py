@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from service.documents.document import DocumentCounts, DocumentLimits
-from service.documents.xml_parts import Element, add_copy, local_name
+from service.documents.xml_parts import Element, add_copy, drop, local_name
 
 # Elements around runs, which are part of a sentence.
 CONTAINERS = {"hyperlink", "ins", "smartTag", "moveTo", "dir", "bdo"}
@@ -21,7 +21,7 @@ _FIELDS = {"fldSimple", "sdt", "sdtContent"}
 _ENDS = {*_FIELDS, "pPr", "sdtPr", "sdtEndPr", "p", "tbl"}
 
 
-class Run:
+class WordRun:
     """A run: a format and contents. It is cut into a run for each content if one changes.
 
     Attributes:
@@ -51,14 +51,22 @@ class Run:
             self._parts = self._cut(copies)
         return self._parts[index]
 
+    def keep_whole(self) -> None:
+        """Let the run be that of all its contents: they are about to be removed together."""
+        self._parts = self._parts or (self._element,) * len(self._contents)
+
+    @property
+    def num_contents(self) -> int:
+        """The number of contents."""
+        return len(self._contents)
+
     def _cut(self, copies: DocumentCounts) -> Sequence[Element]:
         parts = [self._element]
         for content in self._contents[1:]:
             run = self._element.makeelement(self._element.tag, dict(self._element.attrib))
-            copies.add("attributes", len(run.attrib))
             if self.form is not None:
-                add_copy(copies, self.form)
                 run.append(copy.deepcopy(self.form))
+            add_copy(copies, run)
             parts[-1].addnext(run)
             run.append(content)  # within the tree, where its namespaces are declared
             parts.append(run)
@@ -66,7 +74,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Node:
+class RunNode:
     """A child of a paragraph or of a container; a run has a node for each of its contents.
 
     Attributes:
@@ -82,11 +90,11 @@ class Node:
 
     element: Element
     kind: str
-    run: Run | None = None
+    run: WordRun | None = None
     index: int = 0
     text: str | None = None
     is_end: bool = False
-    children: Sequence[Node] = field(default=())
+    children: Sequence[RunNode] = field(default=())
     has_break: bool = False
 
     @property
@@ -95,7 +103,7 @@ class Node:
         return self.kind in CONTAINERS
 
     def own_element(self, copies: DocumentCounts) -> Element:
-        """An element that has nothing else in it; see `Run.part`."""
+        """An element that has nothing else in it; see `WordRun.part`."""
         return self.element if self.run is None else self.run.part(self.index, copies)
 
     def drop_texts(self, copies: DocumentCounts) -> None:
@@ -106,14 +114,13 @@ class Node:
                 child.drop_texts(copies)
         elif self.text is not None or self.kind in NOISE:
             element = self.own_element(copies)
-            parent = element.getparent()
-            assert parent is not None, "it is in a paragraph"
-            parent.remove(element)
+            if element.getparent() is not None:  # several texts may be those of one run
+                drop(element)
         else:
             self.own_element(copies)
 
 
-def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[Node]:
+def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[RunNode]:
     """The content of a paragraph; not that of text boxes in it.
 
     Args:
@@ -135,14 +142,14 @@ class _Reader:
         self._limits = limits
         self._looks: dict[str, int] = {}
 
-    def nodes(self, parent: Element) -> list[Node]:
+    def nodes(self, parent: Element) -> list[RunNode]:
         """The content of the paragraph, or of an element in it."""
-        nodes: list[Node] = []
+        nodes: list[RunNode] = []
         for child in parent:
             if child.tag == self._run_tag:
                 nodes += self._nodes_of_run(child)
                 continue
-            node = Node(child, local_name(child))
+            node = RunNode(child, local_name(child))
             node.is_end = node.kind in _ENDS
             if node.is_container or node.kind in _FIELDS:
                 node.children = self.nodes(child)
@@ -151,7 +158,7 @@ class _Reader:
             nodes.append(node)
         return nodes
 
-    def _nodes_of_run(self, element: Element) -> list[Node]:
+    def _nodes_of_run(self, element: Element) -> list[RunNode]:
         contents: list[Element] = []
         form: Element | None = None
         for child in element:
@@ -159,11 +166,11 @@ class _Reader:
                 contents.append(child)
             elif form is None:
                 form = child
-        run = Run(element, contents, form, self._look_of(form))
+        run = WordRun(element, contents, form, self._look_of(form))
         if not contents:
-            return [Node(element, "r", run, text="")]
+            return [RunNode(element, "r", run, text="")]
         return [
-            Node(element, "r", run, index, _text_of(content), local_name(content) in _BREAKS)
+            RunNode(element, "r", run, index, _text_of(content), local_name(content) in _BREAKS)
             for index, content in enumerate(contents)
         ]
 
@@ -199,7 +206,7 @@ def _add_look(element: Element, pieces: list[str]) -> int:
     return count
 
 
-def _breaks(child: Node) -> bool:
+def _breaks(child: RunNode) -> bool:
     """Whether a container with this child is no part of one segment."""
     if child.run is not None:
         return child.is_end

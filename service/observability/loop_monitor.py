@@ -36,7 +36,7 @@ Stack = tuple[tuple[str, int, str], ...]
 
 
 @dataclass
-class Block:
+class LoopBlock:
     """An iteration of the event loop, or what held Python's lock.
 
     Attributes:
@@ -75,12 +75,12 @@ class LoopMonitor:
     """
 
     def __init__(
-        self, on_block: Callable[[Block], None], limit_seconds: float = LIMIT_SECONDS
+        self, on_block: Callable[[LoopBlock], None], limit_seconds: float = LIMIT_SECONDS
     ) -> None:
         self._on_block = on_block
         self._limit = limit_seconds
         self._stopping = threading.Event()
-        self._iteration: Block | None = None
+        self._iteration: LoopBlock | None = None
         self._began = 0.0  # CPU time of the loop's thread
         self._seen = 0.0
 
@@ -117,7 +117,7 @@ class LoopMonitor:
 
     def _begin(self) -> None:
         self._began = self._seen = time.thread_time()
-        self._iteration = Block()
+        self._iteration = LoopBlock()
 
     # --- the monitor's thread --------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class LoopMonitor:
         if holder == self._loop_thread or seconds < self._limit or others > _ALONE * seconds:
             return
         names = {each.ident: each.name for each in threading.enumerate()}
-        block = Block(seconds, thread=names.get(holder, str(holder)))
+        block = LoopBlock(seconds, thread=names.get(holder, str(holder)))
         if holder in frames:
             block.samples[_stack_of(frames[holder])] = seconds
         self._on_block(block)
@@ -168,7 +168,7 @@ async def watch() -> None:
         await asyncio.get_running_loop().create_future()
 
 
-def log(block: Block) -> None:
+def log(block: LoopBlock) -> None:
     """Log a block as a defect."""
     about = {"seconds": round(block.seconds, 3), "computing": block.thread, "stack": block.stack}
     _log.error(MESSAGE, extra=about)

@@ -160,7 +160,7 @@ async def running(
 @contextlib.contextmanager
 def unblocked() -> Iterator[None]:
     """Check that the service does not block the event loop, which the test's own code may do."""
-    blocks: list[loop_monitor.Block] = []
+    blocks: list[loop_monitor.LoopBlock] = []
     gc.freeze()  # as a server does: the objects of other tests take the collector 0.2 s
     try:
         with loop_monitor.LoopMonitor(blocks.append):

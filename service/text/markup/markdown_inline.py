@@ -110,11 +110,13 @@ class _Inline:
             self._backticks.setdefault(len(match[0]), deque()).append(match.start())
 
     def items(self) -> Sequence[Item | str]:
-        text, position = self._text, 0
+        text, start, position = self._text, 0, 0
         while match := _TOKEN.search(text, position):
-            self._add_text(text[position : match.start()])
-            position = self._add(match)
-        self._add_text(text[position:])
+            position = match.end()
+            if match.lastgroup != "comment" or self._comment_end(match) > 0:
+                self._add_text(text[start : match.start()])
+                start = position = self._add(match)
+        self._add_text(text[start:])
         return self._items
 
     def _add(self, match: re.Match[str]) -> int:
@@ -128,7 +130,9 @@ class _Inline:
             case "auto" | "url":
                 items.append(Verbatim(raw))
             case "comment":
-                return self._add_comment(match)
+                end = self._comment_end(match)
+                items.append(Atom(self._text[match.start() : end]))
+                return end
             case "note":
                 items.append(Atom(raw))
             case "tag":
@@ -162,14 +166,14 @@ class _Inline:
         self._items.append(Verbatim(self._text[match.start() : end]))
         return end
 
-    def _add_comment(self, match: re.Match[str]) -> int:
-        # Not by the pattern, which would compare each of the characters with the end.
-        end = self._text.find("-->", match.end(), match.end() + _MAX_COMMENT + len("-->"))
-        if end < 0:
-            self._add_text(match[0])
-            return match.end()
-        self._items.append(Atom(self._text[match.start() : end + len("-->")]))
-        return end + len("-->")
+    def _comment_end(self, match: re.Match[str]) -> int:
+        """Where a comment ends; a negative number if it does not end within the limit.
+
+        Not by the pattern, which would compare each of the characters with the end.
+        """
+        limit = match.end() + _MAX_COMMENT + len("-->")
+        found = self._text.find("-->", match.end(), limit)
+        return found + len("-->") if found >= 0 else found
 
     def _add_tag(self, raw: str) -> None:
         name = re.sub(r"\W.*", "", raw.lstrip("</"), flags=re.DOTALL).lower()

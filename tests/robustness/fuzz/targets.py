@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.robustness.fuzz import configuration, documents, markup, requests, texts
+from tests.robustness.fuzz import (
+    configuration,
+    document_bombs,
+    documents,
+    markup,
+    requests,
+    texts,
+)
 from tests.robustness.fuzz.grpc_calls import GrpcCalls
 from tests.robustness.fuzz.http2_frames import Http2Frames
 from tests.robustness.fuzz.http_requests import HttpRequests
@@ -13,7 +20,7 @@ from tests.robustness.fuzz.served import ServerTarget
 
 PARSERS: Mapping[str, Callable[[], Any]] = {
     make.name: make
-    for module in (markup, texts, documents, requests, configuration)
+    for module in (markup, texts, documents, document_bombs, requests, configuration)
     for make in module.TARGETS
 }
 SERVED: Mapping[str, Callable[[], ServerTarget[Any]]] = {

@@ -111,6 +111,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "import",
         "otel",
         "dev",
+        "dev-service",
         "clients",
         "manifests",
     }

@@ -146,7 +146,7 @@ def test_a_server_without_the_package_says_so(tokenizer: PieceTokenizer, tmp_pat
 import sys
 from pathlib import Path
 sys.modules["tokenizers"] = None  # as if it were not installed
-from model.config import ModelConfig
+from model.bundle.config import ModelConfig
 from model.bundle.piece_tokenizer import JSON_TOKENIZER_FILES, PieceTokenizer
 files = [Path({str(tmp_path)!r}) / name for name in JSON_TOKENIZER_FILES]
 try:

@@ -40,7 +40,7 @@ from tests.fake_runner import FakeRunner
 
 SETTINGS = Settings(in_process=True, max_rows=4, threads=1)
 Manifest = dict[str, Any]
-FOR_GPUS = Path(__file__).parents[2] / "parity" / "bundles" / "for_gpus_1"  # 33 groups of tokens
+FOR_GPUS = Path(__file__).parents[3] / "parity" / "bundles" / "for_gpus_1"  # 33 groups of tokens
 
 
 class Original:

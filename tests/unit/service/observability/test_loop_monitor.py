@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.observability import loop_monitor
-from service.observability.loop_monitor import Block, LoopMonitor
+from service.observability.loop_monitor import LoopBlock, LoopMonitor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs clocks of other threads")
 
@@ -24,9 +24,9 @@ def hold_the_lock() -> int:
     return sum(range(20_000_000))
 
 
-async def blocks_of(*work: Callable[[], object]) -> list[Block]:
+async def blocks_of(*work: Callable[[], object]) -> list[LoopBlock]:
     """The blocks that are found while an event loop calls each of these in turn."""
-    blocks: list[Block] = []
+    blocks: list[LoopBlock] = []
     with LoopMonitor(blocks.append):
         for each in work:
             each()
@@ -48,7 +48,7 @@ async def test_short_computations_and_waiting_are_not() -> None:
 
 
 async def test_so_is_a_thread_that_holds_the_lock() -> None:
-    blocks: list[Block] = []
+    blocks: list[LoopBlock] = []
     with LoopMonitor(blocks.append):
         for _ in range(50):  # on a busy machine, the monitor's thread may have waited for a core
             if not blocks:
@@ -58,7 +58,7 @@ async def test_so_is_a_thread_that_holds_the_lock() -> None:
 
 
 async def test_threads_that_share_the_lock_are_not() -> None:
-    blocks: list[Block] = []
+    blocks: list[LoopBlock] = []
     with LoopMonitor(blocks.append):
         await asyncio.gather(*(asyncio.to_thread(compute, 0.2) for _ in range(3)))
     assert blocks == []
