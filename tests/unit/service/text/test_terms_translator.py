@@ -423,7 +423,7 @@ async def test_a_long_call_is_admitted_once(tmp_path: Path) -> None:
             num_admitted += 1
             return admitted(*arguments)
 
-        setup.engine.admit = admit  # type: ignore[method-assign]
+        setup.engine.admit = admit  # type: ignore[assignment, method-assign]
         terms = TermsTranslator(setup.translator, TermRules("en", "de"), TranslatorLimits())
         [result] = await terms.translate([text])
         events = [event async for event in terms.stream(text)]

@@ -21,14 +21,14 @@ async def test_a_call_that_waits_to_be_accepted_is_not_cancelled(max_seconds: in
         return data
 
     server: Any = AcceptingServer(options=[(MAX_PENDING_SECONDS[0], max_seconds)])
-    handlers = {"Answer": grpc.unary_unary_rpc_method_handler(answer)}
+    handlers: dict[str, Any] = {"Answer": grpc.unary_unary_rpc_method_handler(answer)}
     server.add_registered_method_handlers("Service", handlers)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     codes: set[grpc.StatusCode] = set()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         await asyncio.to_thread(grpc.channel_ready_future(channel).result)
-        call = channel.unary_unary("/Service/Answer")
+        call: Any = channel.unary_unary("/Service/Answer")
         for seconds in (2.5,) if max_seconds > 1 else (2.5, 5.0, 10.0):
             calls = [call.future(b"", timeout=60) for _ in range(4)]
             time.sleep(seconds)  # the event loop accepts nothing meanwhile
