@@ -132,9 +132,11 @@ class LoopMonitor:
             self._look(frames.get(self._loop_thread))
             queued_before, queued = queued, _seconds_queued()
             used_before, used = used, _seconds_used()
-            # Neither asleep nor waiting for a core, this thread waited for Python's lock.
-            if woken - before - _SAMPLE_SECONDS - (queued - queued_before) > self._limit:
-                spent = {each: used[each] - used_before.get(each, 0.0) for each in used}
+            spent = {each: used[each] - used_before.get(each, 0.0) for each in used}
+            # Time in which this thread did not sleep, compute or wait for a core, but for Python's
+            # lock. A virtual machine that does not get its processor seems to compute.
+            idle = woken - before - _SAMPLE_SECONDS - spent[threading.get_ident()]
+            if idle - (queued - queued_before) > self._limit:
                 self._look_for_holder(spent, frames)
 
     def _look(self, frame: FrameType | None) -> None:

@@ -22,6 +22,7 @@ TEXT = (
     'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
 )
 RUN = "<w:r><w:t>Word </w:t></w:r>"
+TAB = "<w:r><w:tab/></w:r>"
 
 
 def docx(body: str, headers: int = 0) -> bytes:
@@ -218,7 +219,7 @@ SEGMENT = '<mrk mtype="seg" mid="{}">'
     [
         # Four times the size: quadratic work takes 16 times as long.
         ("a.po", message(" _Ab" * 1_000), message(" _Ab" * 4_000), 8),
-        ("a.srt", subtitle("word " * 20_000), subtitle("word " * 80_000), 8),
+        ("a.srt", subtitle("word " * 40_000), subtitle("word " * 160_000), 8),
         (
             "a.docx",
             docx(f"<w:p><w:r><w:rPr>{'<w:b/>' * 60}</w:rPr>{'<w:t>a</w:t>' * 300}</w:r></w:p>"),
@@ -240,15 +241,21 @@ SEGMENT = '<mrk mtype="seg" mid="{}">'
         # The same with one level, and with 200.
         (
             "a.docx",
-            docx(f"<w:p><w:ins>{RUN * 3_000}</w:ins></w:p>"),
-            docx(f"<w:p>{nested('<w:ins>', 200, RUN * 3_000, '</w:ins>')}</w:p>"),
+            docx(f"<w:p><w:ins>{RUN * 4_000}{TAB}</w:ins></w:p>"),
+            docx(f"<w:p>{nested('<w:ins>', 200, RUN * 4_000 + TAB, '</w:ins>')}</w:p>"),
             3,
         ),
         (
+            "a.odt",
+            open_text(f"<text:list>{'<text:p>a</text:p>' * 6_000}</text:list>"),
+            open_text(nested("<text:list>", 200, "<text:p>a</text:p>" * 6_000, "</text:list>")),
+            1.5,
+        ),
+        (
             "a.xlf",
-            xliff(unit("a" + "b<x/>" * 4_000)),
-            xliff(nested("<trans-unit><source>a", 100, "b<x/>" * 4_000, "</source></trans-unit>")),
-            3,
+            xliff(unit("a" + "b<x/>" * 10_000)),
+            xliff(nested("<trans-unit><source>a", 100, "b<x/>" * 10_000, "</source></trans-unit>")),
+            1.5,
         ),
         (
             "a.xlf",
