@@ -28,7 +28,7 @@ def test_of_two_packages_it_is_the_one_that_is_imported(tmp_path: Path, first: s
     found = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         capture_output=True,
         text=True,
         check=True,
