@@ -158,7 +158,7 @@ class SentenceRepair:
         self._work = sentence.text
 
     def run(self) -> Repair:
-        """Yield attempts, take their results (None: refused or failed), and return the best.
+        """Yield attempts, take their results (None: the model failed), and return the best.
 
         The first result is never None.
         """

@@ -15,14 +15,10 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack
 
 from service.common.fairness import checkpoint, in_thread, on_loop
-from service.errors import (
-    DeadlineExceededError,
-    InvalidArgumentError,
-    ResourceExhaustedError,
-)
+from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
@@ -39,8 +35,6 @@ from service.translation.preparation import (
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-MAX_ATTEMPTS = 1024
-"""Further translations of sentences in one request."""
 # Parts of texts that are in translation together, twice: as many sentences as a model has room for.
 _WINDOW = 256
 # Sentences of a stream that are translated before their turn.
@@ -252,7 +246,6 @@ class _Call:
         self._shared = shared
         self._max_texts = max_texts
         self._started_at = time.monotonic()
-        self._left = MAX_ATTEMPTS
 
     async def translate(self, parts: Sequence[TranslatedPart]) -> Sequence[TranslatedPart]:
         """Translate parts of texts: those between together, then all sentences in rounds."""
@@ -291,7 +284,7 @@ class _Call:
         for start in range(0, len(parts), self._max_texts):
             portion = parts[start : start + self._max_texts]
             texts = [part.part.text for part in portion]
-            results = await self._called(portion, texts, self._options, self._shared)
+            results = await self._called(portion, texts, self._options)
             for part, (seconds, result) in zip(portion, results, strict=True):
                 part.take(result, seconds)
 
@@ -303,11 +296,10 @@ class _Call:
             open_jobs = []
             for job, result in zip(jobs, results, strict=True):
                 await checkpoint()
-                if result is not None:
-                    job.part.results.append(result)
-                    if is_first and result[1].error is not None:
-                        continue
-                answer = None if result is None or result[1].error else result[1]
+                job.part.results.append(result)
+                if is_first and result[1].error is not None:
+                    continue
+                answer = None if result[1].error else result[1]
                 try:
                     job.attempt = job.run.send(answer)
                     open_jobs.append(job)
@@ -318,55 +310,40 @@ class _Call:
 
     async def _attempted(
         self, jobs: Sequence[_Job], *, is_first: bool
-    ) -> list[tuple[float, TextResult] | None]:
-        """The result of each job's attempt; None where there is no room for one."""
+    ) -> list[tuple[float, TextResult]]:
+        """The result of each job's attempt."""
         groups: dict[Attempt, list[int]] = {}
         for index, job in enumerate(jobs):
-            if is_first or self._left > 0:
-                self._left -= not is_first
-                groups.setdefault(replace(job.attempt, text=""), []).append(index)
+            groups.setdefault(replace(job.attempt, text=""), []).append(index)
         portions = [
             (like, indices[start : start + self._max_texts])
             for like, indices in groups.items()
             for start in range(0, len(indices), self._max_texts)
         ]
         calls = [
-            self._tried([jobs[i] for i in indices], self._options_of(like, is_first), is_first)
+            self._called(
+                [jobs[i].part for i in indices],
+                [jobs[i].attempt.text for i in indices],
+                self._options_of(like, is_first),
+            )
             for like, indices in portions
         ]
-        results: list[tuple[float, TextResult] | None] = [None] * len(jobs)
+        results: dict[int, tuple[float, TextResult]] = {}
         for (_, indices), found in zip(portions, await _together(calls), strict=True):
-            for index, result in zip(indices, found, strict=True):
-                results[index] = result
-        return results
-
-    async def _tried(
-        self, jobs: Sequence[_Job], options: TranslateOptions, is_first: bool
-    ) -> Sequence[tuple[float, TextResult] | None]:
-        """The results of attempts. None of them, if the model is too busy for a second look."""
-        parts, texts = [job.part for job in jobs], [job.attempt.text for job in jobs]
-        shared = self._shared
-        if not is_first:  # asks for admission, which a busy model refuses
-            shared = cast(CallArguments, {**shared})
-            shared.pop("admission", None)
-        try:
-            return await self._called(parts, texts, options, shared)
-        except (ResourceExhaustedError, DeadlineExceededError):
-            deadline = shared.get("deadline")
-            if is_first or (deadline is not None and time.monotonic() >= deadline):
-                raise
-            return [None] * len(jobs)
+            results.update(zip(indices, found, strict=True))
+        return [results[index] for index in range(len(jobs))]
 
     async def _called(
         self,
         parts: Sequence[TranslatedPart],
         texts: Sequence[str],
         options: TranslateOptions,
-        shared: CallArguments,
     ) -> list[tuple[float, TextResult]]:
         seconds = self._seconds
         try:
-            results = await self._below.translate(texts, options, **shared)
+            # With the admission of the request: a further attempt may wait, but is never refused.
+            # So a busy server answers what an idle one does.
+            results = await self._below.translate(texts, options, **self._shared)
         except InvalidArgumentError as exc:
             index = index_in(exc)
             if index is None:

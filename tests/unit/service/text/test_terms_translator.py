@@ -197,11 +197,6 @@ async def test_a_thing_that_no_stand_in_saves_takes_the_place_of_its_words() -> 
     assert await translated(below, "The {name} of %s is {name}.") == ["The {name} of %s is {name}."]
 
 
-async def test_without_room_for_a_second_look_the_thing_is_appended() -> None:
-    below = FakeTranslator({"{name}": ""}, room=1)
-    assert await translated(below, "Come here {name} today.") == ["Come here  today {name}."]
-
-
 async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
     below = FakeTranslator({"\\n": ""})
     texts = [r"\nThe dog.\n\nA {name} \n runs\r\n", r"The dog\nOf Berlin, \t and of it"]
@@ -430,3 +425,32 @@ async def test_a_long_call_is_admitted_once(tmp_path: Path) -> None:
         assert (result.text, num_admitted) == (text, 2)
         assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
         assert setup.engine._admission.num_taken == 0
+
+
+async def test_a_busy_engine_gives_further_attempts_as_an_idle_one_does(tmp_path: Path) -> None:
+    tokenizer, texts = tiny_tokenizer(tmp_path), ["A {name} dog.", "A DOG.", "A dog in Rome"]
+
+    def script(source_ids: tuple[int, ...]) -> Sequence[int]:
+        text = tokenizer.decode(source_ids).replace("{name}", "").replace("DOG", "...")
+        return [*tokenizer.encode(text), tokenizer.eos_id]
+
+    async with translating(tokenizer, script) as setup:
+        terms = TermsTranslator(setup.translator, TermRules("en", "de"), TranslatorLimits())
+        idle = await terms.translate(texts)
+        admitted = setup.engine.admit
+
+        def admit(*arguments: Any) -> AdmittedCall:
+            setup.engine.admit = refuse  # type: ignore[method-assign]
+            return admitted(*arguments)
+
+        def refuse(*arguments: Any) -> AdmittedCall:
+            raise ResourceExhaustedError("full")
+
+        setup.engine.admit = admit  # type: ignore[assignment, method-assign]
+        num_plans = len(setup.runner.plans)
+        busy = await terms.translate(texts)
+        assert [result.text for result in busy] == [result.text for result in idle]
+        assert "{name}" in idle[0].text
+        with pytest.raises(ResourceExhaustedError):
+            await terms.translate(texts)
+    assert len(setup.runner.plans) - num_plans == num_plans > 0

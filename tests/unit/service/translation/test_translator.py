@@ -215,7 +215,8 @@ async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer)
         setup.runner.release()
         results = await translating_all
         assert [result.text for result in results] == texts
-        assert setup.runner.plans[1].num_rows == 64
+        # Not in the second step: how many are encoded in one is limited.
+        assert max(plan.num_rows for plan in setup.runner.plans) == 64
         assert await setup.engine.drain(10.0)
 
 
