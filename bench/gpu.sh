@@ -14,7 +14,7 @@
 # that is installed is left alone and not used. CUDA's libraries may lie beside PyTorch.
 #
 # Results are in --output (default build/bench-gpu/report): preflight.json, results/*.jsonl,
-# sync.txt, tests.txt. What they should be is in service/GPU.md.
+# sync.txt, tests.txt. What they should show is in bench/gpu/README.md.
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ parts='preflight sync tests prepare step engine grpc profile'
 python=${PYTHON:-python3}
 
 usage() {
-    sed -n '2,19p' "$0" | sed 's/^# \{0,1\}//'
+    sed -n '2,17p' "$0" | sed 's/^# \{0,1\}//'
     exit "${1:-0}"
 }
 

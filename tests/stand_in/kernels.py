@@ -1,4 +1,4 @@
-"""What is launched for an encode and for a greedy step of one row; what `test_kernels.py` runs.
+"""The launches of an encode and of a greedy step of one row, for `test_kernels.py`.
 
 Prints one JSON object for each bundle, in a list. With ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO=1,
 ONNX Runtime prints before it which kernel each attention takes.

@@ -148,7 +148,7 @@ def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
 
 
 def synchronous(bundle: Bundle, captures: bool) -> dict[str, Any]:
-    """What is called for steps that are waited for, with new sources."""
+    """The calls of steps that are waited for, with new sources."""
     cuda, chance = StandIn(), random.Random(4)
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, 0))
     numbered(runner, cuda, 6)

@@ -38,12 +38,12 @@ def completed(
 
 
 def run(script: str, *arguments: str | Path, **changed: object) -> Any:
-    """What `tests/stand_in/script` found; nothing that CUDA forbids was called meanwhile."""
+    """The findings of `tests/stand_in/script`, which called nothing that CUDA forbids."""
     return run_with_output(script, *arguments, **changed)[0]
 
 
 def run_with_output(script: str, *arguments: str | Path, **changed: object) -> tuple[Any, str]:
-    """What the script found, and what ONNX Runtime printed before."""
+    """The findings of the script, and the lines that ONNX Runtime printed before."""
     done = completed(ROOT / "tests" / "stand_in" / script, *arguments, given=variables(**changed))
     assert done.returncode == 0, done.stderr
     assert "stand-in:" not in done.stderr, done.stderr

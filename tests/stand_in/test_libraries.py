@@ -37,7 +37,7 @@ def places(tmp_path: Path, **packages: str) -> dict[str, str]:
 
 
 def preflight(output: Path, changed: dict[str, str]) -> str:
-    """What it prints."""
+    """The output of preflight."""
     arguments = ("-m", "bench.gpu.run", "preflight", "--output", output, "--device", "cuda")
     done = completed(*arguments, given={**variables(), **changed})
     assert done.returncode == 1, done.stderr

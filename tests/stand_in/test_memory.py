@@ -18,7 +18,7 @@ WIDE: dict[str, Any] = {
     "vocab_size": 8000,
     "max_positions": 512,
 }
-# What takes the most: the vocabulary, indices of many heads, or scores of attention.
+# Each has another largest part: the vocabulary, indices of many heads, or scores of attention.
 SHAPES: list[tuple[dict[str, Any], float]] = [
     ({**WIDE, "vocab_size": 32_000, "num_decoder_layers": 3}, 3),
     ({**WIDE, "num_heads": 32}, 2.5),

@@ -194,8 +194,8 @@ class _Graph:
     """A session with one set of bindings, most of which stay from run to run.
 
     Args:
-        session: of the graph.
-        settings: of the session.
+        session: a session of the graph.
+        settings: those that the session was opened with.
     """
 
     def __init__(self, session: ort.InferenceSession, settings: SessionSettings) -> None:

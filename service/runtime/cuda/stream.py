@@ -33,11 +33,11 @@ class CudaStream:
 
     Args:
         runtime: CUDA's runtime library.
-        device: the GPU, one of those that this process sees.
+        device: a GPU that this process sees.
 
     Attributes:
-        device: likewise.
-        address: of the stream, for ONNX Runtime.
+        device: the GPU.
+        address: the stream's handle, for ONNX Runtime.
 
     Raises:
         CudaError: by every method, if the call failed, or something that was launched before.
