@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from service.translation.translator import StreamDelta
 _SMALL_CHARACTERS = 1000
 # Of the documents that are in translation together, twice: more than a model has room for.
 _WINDOW_CHARACTERS = 16_000
+# Of the documents of a request that stay parsed while they are translated.
+_KEPT_CHARACTERS = 4000
 # Texts of one call below, where every run is a text.
 _MAX_TEXTS = 256
 
@@ -189,6 +192,43 @@ async def _windows(texts: Sequence[str]) -> AsyncIterator[_Window]:
         start += len(some)
 
 
+@dataclass
+class _Document:
+    """A document of a request.
+
+    A long one is parsed for its lines, and again to be written: the parts of a hundred thousand
+    characters are as many objects, over which the garbage collector takes 50 ms.
+
+    Attributes:
+        text: the document.
+        lines: the texts of its runs.
+        parsed: its parts, if they are kept.
+        error: why it can't be translated.
+    """
+
+    text: str
+    lines: Sequence[str] = ()
+    parsed: ParsedDocument | None = None
+    error: InvalidArgumentError | None = None
+
+    @classmethod
+    def of(cls, text: str, document_format: Format, *, keeps: bool) -> _Document:
+        """A document that can be translated; raises what `parse` raises."""
+        parsed = parse(text, document_format)
+        lines = [tree.text for tree in parsed.trees]
+        if keeps:
+            return cls(text, lines, parsed)
+        parsed.free()
+        return cls(text, lines)
+
+    def written(self, runs: _Runs, document_format: Format) -> str:
+        """The translated document, from the translation of each run."""
+        parsed = self.parsed or parse(self.text, document_format)
+        text = parsed.render(runs(), document_format)
+        parsed.free()
+        return text
+
+
 class _Request:
     """Translates the documents of a request, some at a time."""
 
@@ -206,61 +246,59 @@ class _Request:
         self._options = options
         self._shared = shared
         self._num_characters = 0  # of all texts so far, after normalisation
+        self._num_kept = 0  # characters of documents that stay parsed
 
     async def translate(self, window: _Window) -> list[TextResult]:
         """Parse, translate and write documents."""
-        parsed: list[ParsedDocument] = []
+        documents: list[_Document] = []
         try:
-            return await self._translate(window, parsed)
+            for index, text in enumerate(window.texts):
+                keeps = self._num_kept + len(text) <= _KEPT_CHARACTERS
+                read = functools.partial(_Document.of, text, self._format, keeps=keeps)
+                try:
+                    documents.append(await _run(read, len(text)))
+                except MarkupError as exc:
+                    bad = InvalidArgumentError(_field(window, index), str(exc))
+                    documents.append(_Document(text, error=bad))
+                if documents[-1].parsed is not None:
+                    self._num_kept += len(text)
+            translate = self._by_lines if self._options.split_sentences else self._by_runs
+            finished = []
+            for index, (result, runs) in enumerate(await translate(documents, window)):
+                document = documents[index]
+                if document.error is not None:
+                    finished.append(TextResult("", None, error=document.error))
+                elif result.error is not None:
+                    error = renamed(result.error, _field(window, index))
+                    finished.append(replace(result, text="", links=(), error=error))
+                else:
+                    write = functools.partial(document.written, runs, self._format)
+                    text = await _run(write, len(document.text))
+                    finished.append(replace(result, text=text, links=()))
+            return finished
         finally:
-            for document in parsed:
-                document.free()
-
-    async def _translate(self, window: _Window, parsed: list[ParsedDocument]) -> list[TextResult]:
-        errors: dict[int, InvalidArgumentError] = {}
-        for index, text in enumerate(window.texts):
-            try:
-                parsed.append(await _run(functools.partial(parse, text, self._format), len(text)))
-            except MarkupError as exc:
-                errors[index] = InvalidArgumentError(_field(window, index), str(exc))
-                parsed.append(ParsedDocument(()))
-        translate = self._by_lines if self._options.split_sentences else self._by_runs
-        finished = []
-        for index, (result, runs) in enumerate(await translate(parsed, window)):
-            if index in errors:
-                finished.append(TextResult("", None, error=errors[index]))
-            elif result.error is not None:
-                error = renamed(result.error, _field(window, index))
-                finished.append(replace(result, text="", links=(), error=error))
-            else:
-                rendering = functools.partial(self._rendered, parsed[index], runs)
-                text = await _run(rendering, len(window.texts[index]))
-                finished.append(replace(result, text=text, links=()))
-        return finished
-
-    def _rendered(self, document: ParsedDocument, runs: _Runs) -> str:
-        text = document.render(runs(), self._format)
-        document.free()
-        return text
+            for document in documents:
+                if document.parsed is not None:
+                    self._num_kept -= len(document.text)
+                    document.parsed.free()
 
     async def _by_lines(
-        self, documents: Sequence[ParsedDocument], window: _Window
+        self, documents: Sequence[_Document], window: _Window
     ) -> list[tuple[TextResult, _Runs]]:
         """Translate the runs of each document as the lines of one text."""
-        lines = [[tree.text for tree in document.trees] for document in documents]
-        texts = ["\n".join(each) for each in lines]
+        texts = ["\n".join(document.lines) for document in documents]
         results = await self._translated(texts, window, range(len(texts)))
         return [
-            (result, functools.partial(split_lines, [len(line) for line in each], result))
-            for each, result in zip(lines, results, strict=True)
+            (result, functools.partial(split_lines, [len(line) for line in each.lines], result))
+            for each, result in zip(documents, results, strict=True)
         ]
 
     async def _by_runs(
-        self, documents: Sequence[ParsedDocument], window: _Window
+        self, documents: Sequence[_Document], window: _Window
     ) -> list[tuple[TextResult, _Runs]]:
         """Translate each run as a text."""
-        texts = [tree.text for document in documents for tree in document.trees]
-        indices = [index for index, document in enumerate(documents) for _ in document.trees]
+        texts = [line for document in documents for line in document.lines]
+        indices = [index for index, document in enumerate(documents) for _ in document.lines]
         most = min(_MAX_TEXTS, self._limits.max_texts)
         results: list[TextResult] = []
         for start in range(0, len(texts), most):
@@ -269,7 +307,7 @@ class _Request:
         remaining = iter(results)
         answers: list[tuple[TextResult, _Runs]] = []
         for document in documents:
-            own = list(itertools.islice(remaining, len(document.trees)))
+            own = list(itertools.islice(remaining, len(document.lines)))
             runs = [TranslatedText(result.text, result.links) for result in own]
             answers.append((_joined(own), functools.partial(list, runs)))
         return answers
@@ -312,4 +350,17 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
 
 async def _run(work: Callable[[], T], size: int) -> T:
     """The result of work on a document of this many characters."""
-    return await (on_loop(work) if size <= _SMALL_CHARACTERS else in_thread(work))
+    if size <= _SMALL_CHARACTERS:
+        return await on_loop(work)
+    return await in_thread(functools.partial(_uncollected, work))
+
+
+def _uncollected(work: Callable[[], T]) -> T:
+    """The result of work whose objects end with it: the garbage collector would look at all."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if was_enabled:
+            gc.enable()
