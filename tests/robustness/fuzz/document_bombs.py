@@ -228,11 +228,18 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {
 
 
 class DocumentBombs:
-    """Files that grow, of all formats."""
+    """Files that grow, of all formats.
+
+    Args:
+        clock: seconds of processor time of this thread, which others do not lengthen.
+    """
 
     name: ClassVar[str] = "bombs"
     share: ClassVar[float] = 0.02
     what: ClassVar[str] = "document bombs by a grammar: growth of time and memory with the file"
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
 
     def generate(self, rng: random.Random) -> Bomb:
         """A file that grows by one unit, or by a few."""
@@ -275,20 +282,17 @@ class DocumentBombs:
         return outcome
 
     def _measured(self, given: Bomb, factor: int) -> tuple[str, int, float, int]:
-        """The outcome for a file; its bytes unpacked, processor time, and memory at the peak.
-
-        Time is that of the thread, not of the clock, which other processes would lengthen.
-        """
+        """The outcome for a file; its bytes unpacked, processor time, and memory at the peak."""
         data, size = given.file(factor)
         change, outcome = _CHANGES[given.change], "written"
         with PeakMemory() as memory:
-            started = time.thread_time()
+            started = self._clock()
             try:
                 document = read_document(f"a{given.extension}", data, LIMITS)
                 document.write([change(segment.text) for segment in document.segments])
             except InvalidArgumentError:
                 outcome = "refused"
-            seconds = time.thread_time() - started
+            seconds = self._clock() - started
         return outcome, size, seconds, memory.peak_bytes
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -15,35 +17,43 @@ from tests.robustness.fuzz.target import Finding, random_of
 LINES = Bomb(".txt", "~", (Strand("a\n", Shape.REPEAT),), 2_500, 1, "longer")
 
 
-class QuadraticText:
-    """A text that is read again for each of its lines."""
+class TimedText:
+    """A text that is read in a given time."""
 
     segments: Sequence[DocumentSegment] = ()
-
-    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
-        for _ in range(len(data) // 4):
-            sum(data)
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Nothing."""
         return b""
 
 
-class QuadraticReader(Reader):
-    """Reads files so."""
+@dataclass(frozen=True)
+class TimedReader(Reader):
+    """Takes a power of a file's size, on a clock of its own."""
 
-    def load(self) -> Callable[..., Document]:
-        """The class above."""
-        return QuadraticText
+    power: int = 1
+    now: ClassVar[float] = 0.0
+
+    def read(self, data: bytes, limits: DocumentLimits) -> Document:
+        """A text."""
+        TimedReader.now += (len(data) / 10_000) ** self.power
+        return TimedText()
 
 
-def test_quadratic_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(READERS, ".txt", QuadraticReader("", ""))
-    with pytest.raises(Finding, match="processor time grows faster than the file"):
-        DocumentBombs().run(LINES)
+@pytest.mark.parametrize(("power", "is_found"), [(1, False), (2, True)])
+def test_work_that_grows_faster_than_the_file_is_found(
+    power: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(READERS, ".txt", TimedReader("", "", power))
+    bombs = DocumentBombs(lambda: TimedReader.now)
+    if is_found:
+        with pytest.raises(Finding, match="processor time grows faster than the file"):
+            bombs.run(LINES)
+    else:
+        assert bombs.run(LINES) == "written"
 
 
-def test_linear_work_is_not() -> None:
+def test_a_text_is_read_and_written() -> None:
     assert DocumentBombs().run(LINES) == "written"
 
 
