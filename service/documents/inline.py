@@ -14,26 +14,26 @@ from dataclasses import dataclass
 _TAG = re.compile(r'<span id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>)')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InlineText:
     """Some text."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InlineStart:
     """The beginning of element `number`."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InlineEnd:
     """The end of the element that was opened last."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InlineAtom:
     """Element `number`, which has no text to translate."""
 

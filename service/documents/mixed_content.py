@@ -139,7 +139,7 @@ class MixedContent:
                     element.text = None
                     path.append((element, None))
         if not copies:  # what was in those without a number is elsewhere now
-            for element in self._repeated:
+            for element in reversed(self._repeated):  # inner ones first
                 drop(element)
 
     def _copy(self, item: InlineStart | InlineAtom) -> Element:

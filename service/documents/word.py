@@ -33,7 +33,7 @@ from service.documents.inline import (
     merged,
     to_html,
 )
-from service.documents.word_runs import NOISE, RunNode, WordRun, nodes_of
+from service.documents.word_runs import NOISE, RunNode, format_of, nodes_of
 from service.documents.xml_parts import (
     Element,
     add_copy,
@@ -77,20 +77,20 @@ class _Group:
 
     def read(self) -> bool:
         """Make the items; whether there are words."""
-        texts: list[tuple[WordRun, str]] = []
+        texts: list[RunNode] = []
         _add_texts(self.children, texts)
-        if not any(any(map(str.isalpha, text)) for _, text in texts):
+        if not any(any(map(str.isalpha, node.text or "")) for node in texts):
             return False
-        weights: Counter[int] = Counter()
-        for run, text in texts:
-            weights[run.look] += len(text)
+        weights: Counter[int | None] = Counter()
+        for node in texts:
+            weights[node.look] += len(node.text or "")
         [(base, _)] = weights.most_common(1)
-        self.base = next(run.form for run, _ in texts if run.look == base)
+        self.base = next(format_of(node.element) for node in texts if node.look == base)
         self._add(self.children, base)
         self.items = merged(self.items)
         return True
 
-    def _add(self, children: Sequence[RunNode], base: int) -> None:
+    def _add(self, children: Sequence[RunNode], base: int | None) -> None:
         before: int | None = None  # the format of the last item, if it is a run's
         for child in children:
             if child.kind in NOISE:
@@ -100,19 +100,18 @@ class _Group:
                 self._add(child.children, base)
                 self.items.append(InlineEnd())
                 before = None
-            elif child.run is not None and child.text is not None:
-                look = child.run.look
+            elif child.text is not None:
                 if not child.text:
                     continue
-                if look == base:
+                if child.look == base:
                     self.items.append(InlineText(child.text))
                     before = None
-                elif before == look:
+                elif before == child.look:
                     self.items[-1:] = [InlineText(child.text), InlineEnd()]
                 else:
                     number = self._number(child)
                     self.items += [InlineStart(number), InlineText(child.text), InlineEnd()]
-                    before = look
+                    before = child.look
             else:
                 self.items.append(InlineAtom(self._number(child)))
                 before = None
@@ -140,11 +139,17 @@ class _Group:
         items: Sequence[InlineItem] = [InlineText(translation)]
         if self.segment.is_html:
             items = from_html(translation, self.items)
-        texts: list[tuple[WordRun, str]] = []
+        texts: list[RunNode] = []
         _add_texts(self.children, texts)
-        for run, count in Counter(run for run, _ in texts).items():
+        shared = Counter(node.shared for node in texts if node.shared)
+        for run, count in shared.items():
             if count == run.num_contents:
                 run.keep_whole()
+        forms = {  # before the runs are removed that have them
+            number: format_of(node.own_element(copies))
+            for number, node in enumerate(self.nodes)
+            if node.text is not None
+        }
         # In linear time: the index of a child takes as long as there are children.
         mark = self.parent.makeelement("mark")
         self.children[0].own_element(copies).addprevious(mark)
@@ -174,12 +179,12 @@ class _Group:
                 put(self.nodes[item.number].own_element(copies))
             else:
                 node = self.nodes[item.number]
-                opened.append(node.run is None)
-                if node.run is None:
+                opened.append(node.is_container)
+                if node.is_container:
                     put(node.element)
                     path.append(node.element)
                 else:
-                    formats.append(node.run.form)
+                    formats.append(forms[item.number])
         self.parent.remove(mark)
 
     def _run(self, text: str, form: Element | None, copies: DocumentCounts) -> Element:
@@ -273,10 +278,10 @@ def _add_groups(parent: Element, nodes: Sequence[RunNode], name: str, groups: li
         groups.append(group)
 
 
-def _add_texts(nodes: Sequence[RunNode], texts: list[tuple[WordRun, str]]) -> None:
-    """The texts of runs, also of those in containers."""
+def _add_texts(nodes: Sequence[RunNode], texts: list[RunNode]) -> None:
+    """Add the texts of runs, also of those in containers."""
     for node in nodes:
-        if node.run is not None and node.text is not None:
-            texts.append((node.run, node.text))
+        if node.text is not None:
+            texts.append(node)
         elif node.is_container:
             _add_texts(node.children, texts)

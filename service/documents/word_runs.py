@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from service.documents.document import DocumentCounts, DocumentLimits
 from service.documents.xml_parts import Element, add_copy, drop, local_name
@@ -21,24 +21,15 @@ _FIELDS = {"fldSimple", "sdt", "sdtContent"}
 _ENDS = {*_FIELDS, "pPr", "sdtPr", "sdtEndPr", "p", "tbl"}
 
 
-class WordRun:
-    """A run: a format and contents. It is cut into a run for each content if one changes.
+class SharedRun:
+    """A run with several contents, which is cut into a run for each of them if one changes."""
 
-    Attributes:
-        form: its format (`w:rPr`); None without one.
-        look: a number, the same for runs of a paragraph that look the same.
-    """
+    __slots__ = ("_contents", "_element", "_parts")
 
-    __slots__ = ("_contents", "_element", "_parts", "form", "look")
-
-    def __init__(
-        self, element: Element, contents: Sequence[Element], form: Element | None, look: int
-    ) -> None:
+    def __init__(self, element: Element, contents: Sequence[Element]) -> None:
         self._element = element
         self._contents = contents
-        self._parts: Sequence[Element] = (element,) if len(contents) < 2 else ()
-        self.form = form
-        self.look = look
+        self._parts: Sequence[Element] = ()
 
     def part(self, index: int, copies: DocumentCounts) -> Element:
         """The run of one content. All are made when one is first asked for.
@@ -61,11 +52,12 @@ class WordRun:
         return len(self._contents)
 
     def _cut(self, copies: DocumentCounts) -> Sequence[Element]:
+        form = format_of(self._element)
         parts = [self._element]
         for content in self._contents[1:]:
             run = self._element.makeelement(self._element.tag, dict(self._element.attrib))
-            if self.form is not None:
-                run.append(copy.deepcopy(self.form))
+            if form is not None:
+                run.append(copy.deepcopy(form))
             add_copy(copies, run)
             parts[-1].addnext(run)
             run.append(content)  # within the tree, where its namespaces are declared
@@ -80,22 +72,24 @@ class RunNode:
     Attributes:
         element: the child.
         kind: its local name.
-        run: the run, if it is one.
-        index: the number of the content in the run.
-        text: the text of the content; None if it is something else.
+        text: the text of a run's content; None if it is something else.
+        look: of a run, a number that is the same for those of a paragraph that look the same.
         is_end: whether it ends a segment.
         children: of a container, and of what has the content of a paragraph in it.
         has_break: whether a child of a container ends a segment.
+        shared: the run, if it has several contents.
+        index: the number of the content in that.
     """
 
     element: Element
     kind: str
-    run: WordRun | None = None
-    index: int = 0
     text: str | None = None
+    look: int | None = None
     is_end: bool = False
-    children: Sequence[RunNode] = field(default=())
+    children: Sequence[RunNode] = ()
     has_break: bool = False
+    shared: SharedRun | None = None
+    index: int = 0
 
     @property
     def is_container(self) -> bool:
@@ -103,8 +97,8 @@ class RunNode:
         return self.kind in CONTAINERS
 
     def own_element(self, copies: DocumentCounts) -> Element:
-        """An element that has nothing else in it; see `WordRun.part`."""
-        return self.element if self.run is None else self.run.part(self.index, copies)
+        """An element that has nothing else in it; see `SharedRun.part`."""
+        return self.element if self.shared is None else self.shared.part(self.index, copies)
 
     def drop_texts(self, copies: DocumentCounts) -> None:
         """Remove text, also that in containers; what else is in them stays until it is moved."""
@@ -118,6 +112,11 @@ class RunNode:
                 drop(element)
         else:
             self.own_element(copies)
+
+
+def format_of(run: Element) -> Element | None:
+    """The format of a run (`w:rPr`); None without one."""
+    return next((child for child in run if local_name(child) == "rPr"), None)
 
 
 def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[RunNode]:
@@ -159,18 +158,21 @@ class _Reader:
         return nodes
 
     def _nodes_of_run(self, element: Element) -> list[RunNode]:
-        contents: list[Element] = []
-        form: Element | None = None
-        for child in element:
-            if local_name(child) != "rPr":
-                contents.append(child)
-            elif form is None:
-                form = child
-        run = WordRun(element, contents, form, self._look_of(form))
+        contents = [child for child in element if local_name(child) != "rPr"]
+        look = self._look_of(format_of(element))
+        shared = SharedRun(element, contents) if len(contents) > 1 else None
         if not contents:
-            return [RunNode(element, "r", run, text="")]
+            return [RunNode(element, "r", "", look)]
         return [
-            RunNode(element, "r", run, index, _text_of(content), local_name(content) in _BREAKS)
+            RunNode(
+                element,
+                "r",
+                _text_of(content),
+                look,
+                is_end=local_name(content) in _BREAKS,
+                shared=shared,
+                index=index,
+            )
             for index, content in enumerate(contents)
         ]
 
@@ -208,7 +210,7 @@ def _add_look(element: Element, pieces: list[str]) -> int:
 
 def _breaks(child: RunNode) -> bool:
     """Whether a container with this child is no part of one segment."""
-    if child.run is not None:
+    if child.look is not None:
         return child.is_end
     return child.has_break or child.kind in ("fldSimple", "sdt")
 

@@ -313,6 +313,24 @@ def test_an_open_document_keeps_notes_frames_and_spans() -> None:
     assert (span.text, span.get(span.keys()[0])) == ("BOLD", "T1")
 
 
+def test_neighbours_that_are_formatted_alike_are_one_on_every_level() -> None:
+    span = '<text:span text:style-name="T">'
+    inner = f"{span}a</text:span>{span}b</text:span>"
+    name = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    whole = f"<text:p>{span}{inner}</text:span>{span}{inner}<text:s/></text:span></text:p>"
+    data = samples.odt(f"<x {name}>{whole}</x>")
+    document = read("a.odt", data)
+    assert texts(document) == [
+        '<span id="0"><span id="1">ab</span><span id="2">ab</span><img id="3"></span>'
+    ]
+    written = document.write(upper(document))
+    content = zipfile.ZipFile(io.BytesIO(written)).read("content.xml").decode()
+    assert content == (
+        f"<x {name}><text:p>{span}{span}AB</text:span>{span}AB</text:span><text:s/></text:span>"
+        "</text:p></x>"
+    )
+
+
 def test_word_keeps_formats_tabs_breaks_tables_heads_and_feet() -> None:
     data = word(samples.letter())
     document = read("a.docx", data)
