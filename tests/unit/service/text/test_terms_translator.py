@@ -440,7 +440,7 @@ async def test_a_busy_engine_gives_further_attempts_as_an_idle_one_does(tmp_path
         admitted = setup.engine.admit
 
         def admit(*arguments: Any) -> AdmittedCall:
-            setup.engine.admit = refuse  # type: ignore[method-assign]
+            setup.engine.admit = refuse  # type: ignore[assignment, method-assign]
             return admitted(*arguments)
 
         def refuse(*arguments: Any) -> AdmittedCall:
