@@ -17,7 +17,10 @@ python := $(venv)/bin/python
 # `python -m pip` instead of `pip`, whose first line holds an absolute path, which may be too long.
 pip_install := $(python) -m pip install --constraint constraints.txt
 # Builds with the locked hatchling instead of the newest one in an isolated environment.
-install_this := $(pip_install) --no-build-isolation --editable
+install_this := $(pip_install) --no-build-isolation --editable ./proto --editable
+# What `make release` builds: files into a folder, and images.
+DIST ?= dist
+IMAGES ?= image image-gpu
 # The project's version, also used for images.
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' proto/dragoman/__init__.py)
 # The contract of the last release, which no change may break.
@@ -35,7 +38,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -76,6 +79,11 @@ test-stand-in: $(stand_in)/.built  ## run ONNX Runtime for GPUs on a stand-in fo
 
 test-dist: $(venv)/.dev  ## build and install the distributions, in clean environments (a minute or two)
 	$(python) -m pytest -m dist tests/distributions $(ARGS)
+
+release: $(venv)/.release  ## build all files of a release into dist/, and the images (IMAGES= without)
+	rm -rf $(DIST)
+	.ci/release $(venv)/release/bin/python $(DIST)
+	$(if $(IMAGES),$(MAKE) $(IMAGES))
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
@@ -127,6 +135,7 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
 	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra clients --extra manifests --extra page \
+	    --no-emit-package dragoman-client \
 	    --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
@@ -195,6 +204,12 @@ $(venv)/.dev: $(venv)/.torch
 # Envoy too, which the example for browsers goes through.
 $(venv)/.clients: $(venv)/.manifests
 	$(install_this) '.[cpu,dev,manifests,clients]'
+	@touch $@
+
+$(venv)/.release: $(venv)/.created docker/requirements/build.txt
+	$(PYTHON) -m venv $(venv)/release
+	$(venv)/release/bin/python -m pip install --require-hashes --only-binary :all: \
+	    --requirement docker/requirements/build.txt
 	@touch $@
 
 $(venv)/.page: $(venv)/.dev

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finishes an environment of locked packages: installs the project's wheel, writes the list of
+# Finishes an environment of locked packages: installs the project's wheels, writes the list of
 # packages (SBOM), removes files that a server never reads, and compiles bytecode.
 #
 #   finish_environment.sh ENVIRONMENT WHEELS
@@ -9,7 +9,7 @@ wheels=$2
 python=$environment/bin/python
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-/build/bin/python -m pip --python "$python" install --no-index --no-deps "$wheels"/dragoman-*.whl
+/build/bin/python -m pip --python "$python" install --no-index --no-deps "$wheels"/dragoman*.whl
 /build/bin/python -m pip --python "$python" check
 
 # CycloneDX, from the packages' own metadata.

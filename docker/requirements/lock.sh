@@ -12,7 +12,7 @@ lock() { # OUTPUT, then what to resolve
     shift
     {
         echo "# Written by \`make lock-images\`. Do not edit."
-        "$uv" pip compile "$@" --quiet --generate-hashes --no-annotate --no-header \
+        "$uv" pip compile "$@" --quiet --generate-hashes --no-emit-package dragoman-client --no-annotate --no-header \
             --python-version 3.11 --constraint constraints.txt
     } >"$output.new"
     mv "$output.new" "$output"

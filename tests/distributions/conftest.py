@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Distributions:
     """What is published: of the server and of the client, to install and to build from."""
 
+    folder: Path
     server_wheel: Path
     server_source: Path
     client_wheel: Path
@@ -90,14 +91,14 @@ def new_environment(folder: Path, *requirements: str | Path) -> Path:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     folder = tmp_path_factory.mktemp("built")
-    for project in (ROOT, ROOT / "proto"):
-        run(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=project)
+    run("make", "release", f"DIST={folder}", "IMAGES=", cwd=ROOT)
 
     def one(pattern: str) -> Path:
         (path,) = folder.glob(pattern)
         return path
 
     return Distributions(
+        folder=folder,
         server_wheel=one("dragoman-*.whl"),
         server_source=one("dragoman-*.tar.gz"),
         client_wheel=one("dragoman_client-*.whl"),
@@ -109,7 +110,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 def installed(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment with the server's wheel."""
     folder = tmp_path_factory.mktemp("server") / "venv"
-    return new_environment(folder, f"{built.server_wheel}[cpu]")
+    return new_environment(folder, built.client_wheel, f"{built.server_wheel}[cpu]")
 
 
 @pytest.fixture(scope="session")

@@ -53,12 +53,24 @@ def test_all_have_valid_metadata_of_this_version(built: Distributions) -> None:
         assert metadata(distribution).name == "dragoman"
     for distribution in (built.client_wheel, built.client_source):
         assert metadata(distribution).name == "dragoman-client"
-    for distribution in vars(built).values():
+    for distribution in (*built.folder.glob("*.whl"), *built.folder.glob("*.tar.gz")):
         told = metadata(distribution)
         assert str(told.version) == dragoman.__version__
         assert told.license_expression == "Apache-2.0"
         assert told.description_content_type == "text/markdown"
         assert told.description
+
+
+def test_a_release_has_notes_a_list_of_packages_and_checksums(built: Distributions) -> None:
+    assert "### Added" in (built.folder / "NOTES.md").read_text()
+    (listed,) = built.folder.glob("*.cdx.json")
+    packages = {each["name"] for each in json.loads(listed.read_text())["components"]}
+    assert {"onnxruntime", "grpcio"} <= packages
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=built.folder)
+    summed = (built.folder / "SHA256SUMS").read_text().split()[1::2]
+    assert sorted(summed) == sorted(
+        path.name for path in built.folder.iterdir() if path.name != "SHA256SUMS"
+    )
 
 
 def test_they_hold_what_serves_and_nothing_that_trained_it(built: Distributions) -> None:

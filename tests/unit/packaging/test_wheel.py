@@ -10,7 +10,7 @@ import pytest
 import dragoman
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = {"bench", "cli", "dragoman", "export", "model", "service"}
+PACKAGES = {"bench", "cli", "export", "model", "service"}
 
 
 def build(project: Path, directory: Path) -> zipfile.Path:
@@ -53,7 +53,7 @@ def test_holds_the_packages_and_nothing_else(wheel: zipfile.Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
 
 
-def test_the_contract_lies_at_the_top(wheel: zipfile.Path) -> None:
+def test_the_contract_lies_at_the_top_of_the_clients(client: zipfile.Path) -> None:
     expected = {
         "dragoman/__init__.py",
         "dragoman/py.typed",
@@ -62,11 +62,11 @@ def test_the_contract_lies_at_the_top(wheel: zipfile.Path) -> None:
         "dragoman/v1/translation_pb2.pyi",
         "dragoman/v1/translation_pb2_grpc.py",
     }
-    assert expected <= names(wheel)
+    assert expected <= names(client)
 
 
 def test_every_module_is_in_it(wheel: zipfile.Path) -> None:
-    for package in [*PACKAGES - {"bench", "dragoman"}, "bench/load"]:
+    for package in [*PACKAGES - {"bench"}, "bench/load"]:
         modules = {name for name in files_under(ROOT / package) if name.endswith(".py")}
         assert modules
         assert modules <= names(wheel)
@@ -119,12 +119,21 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert "dragoman = cli.main:app" in points.read_text()
 
 
-def test_the_clients_wheel_is_the_servers_package_dragoman(
+def test_the_client_is_the_owner_of_the_package_dragoman(
     client: zipfile.Path, wheel: zipfile.Path
 ) -> None:
-    inside = {name for name in names(client) if ".dist-info/" not in name}
-    assert inside == {name for name in names(wheel) if name.startswith("dragoman/")}
-    assert all((client / name).read_bytes() == (wheel / name).read_bytes() for name in inside)
+    tops = {name.split("/")[0] for name in names(client) if ".dist-info/" not in name}
+    assert tops == {"dragoman"}
+    # No file is of both: to uninstall one would break the other.
+    assert not names(client) & names(wheel)
+
+
+def test_the_server_requires_the_client_of_its_own_version(
+    client: zipfile.Path, wheel: zipfile.Path
+) -> None:
+    version = dragoman.__version__
+    assert f"Requires-Dist: dragoman-client=={version}" in metadata_of(wheel)
+    assert f"Version: {version}" in metadata_of(client)
 
 
 def test_the_client_needs_a_part_of_what_the_server_needs(
@@ -136,4 +145,3 @@ def test_the_client_needs_a_part_of_what_the_server_needs(
     )
     assert len(ours) == 3
     assert ours < servers
-    assert f"Version: {dragoman.__version__}" in metadata_of(client)
