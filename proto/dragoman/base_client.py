@@ -6,7 +6,7 @@ import functools
 import random
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,8 +15,14 @@ from google.protobuf.message import Message
 
 from dragoman import conversions, requests
 from dragoman.addresses import DEFAULT_SERVER, is_local
+from dragoman.arguments import (
+    AttentionArguments,
+    CallArguments,
+    ScoreArguments,
+    TextArguments,
+    TranslateArguments,
+)
 from dragoman.conversions import Metadata
-from dragoman.options import Glossary
 from dragoman.results import (
     AttentionView,
     DetectedLanguage,
@@ -36,7 +42,7 @@ from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 # The shortest pause, whatever a server's hint says.
 _LEAST_PAUSE_SECONDS = 0.05
 
-Names = tuple[str, str, str]  # of the source language, the target language and the model
+_OF_THE_CALL = CallArguments.__annotations__
 T = TypeVar("T")
 
 
@@ -159,85 +165,71 @@ class BaseClient:
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(
-        self,
-        texts: Sequence[str],
-        names: tuple[str, str, str, str],
-        options: pb.TranslateOptions,
-        glossary: Glossary | None,
-        *sending: Any,
+        self, texts: Sequence[str], arguments: TranslateArguments
     ) -> PreparedCall[TranslationBatch]:
-        request, unsent = requests.translate_request(texts, *names, options, glossary)
+        names, left = _parted("translate", TranslateArguments, arguments)
+        glossary, mime_type = left.pop("glossary", None), left.pop("mime_type", "")
+        request, unsent = requests.translate_request(
+            texts, *names, mime_type, requests.options(**left), glossary
+        )
         read = functools.partial(conversions.batch, unsent=unsent)
-        return self._call(self._stub.Translate, request, read, *sending)
+        return self._call(self._stub.Translate, request, read, arguments)
 
-    def _stream_call(
-        self,
-        text: str,
-        names: Names,
-        options: pb.TranslateOptions,
-        glossary: Glossary | None,
-        *sending: Any,
-    ) -> PreparedCall[str | StreamEnd]:
-        request = requests.stream_request(text, *names, options, glossary)
+    def _stream_call(self, text: str, arguments: TextArguments) -> PreparedCall[str | StreamEnd]:
+        names, left = _parted("stream", TextArguments, arguments)
+        glossary = left.pop("glossary", None)
+        request = requests.stream_request(text, *names, requests.options(**left), glossary)
 
         def read(response: pb.StreamTranslateResponse, _: Metadata) -> str | StreamEnd:
             return conversions.stream_event(response)
 
-        return self._call(self._stub.StreamTranslate, request, read, *sending)
+        return self._call(self._stub.StreamTranslate, request, read, arguments)
 
     def _score_call(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        names: Names,
-        options: pb.ScoreOptions,
-        *sending: Any,
+        self, pairs: Sequence[tuple[str, str]], arguments: ScoreArguments
     ) -> PreparedCall[ScoreBatch]:
-        request, unsent = requests.score_request(pairs, *names, options)
+        names, left = _parted("score", ScoreArguments, arguments)
+        request, unsent = requests.score_request(pairs, *names, requests.score_options(**left))
         read = functools.partial(conversions.score_batch, unsent=unsent)
-        return self._call(self._stub.Score, request, read, *sending)
+        return self._call(self._stub.Score, request, read, arguments)
 
     def _attention_call(
-        self,
-        source_text: str,
-        translation: str,
-        names: Names,
-        options: pb.AttentionOptions,
-        *sending: Any,
+        self, source_text: str, translation: str, arguments: AttentionArguments
     ) -> PreparedCall[AttentionView]:
+        names, left = _parted("attention", AttentionArguments, arguments)
+        options = requests.attention_options(**left)
         request = requests.attention_request(source_text, translation, *names, options)
         read = functools.partial(conversions.attention_view, source_text=source_text)
-        return self._call(self._stub.GetAttention, request, read, *sending)
+        return self._call(self._stub.GetAttention, request, read, arguments)
 
     def _detect_call(
-        self, texts: Sequence[str], timeout: float | None, request_id: str
+        self, texts: Sequence[str], arguments: CallArguments
     ) -> PreparedCall[list[tuple[DetectedLanguage, ...]]]:
+        _parted("detect", CallArguments, arguments)
         request = requests.detect_request(texts)
-        read = conversions.detections
-        return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
+        return self._call(self._stub.DetectLanguage, request, conversions.detections, arguments)
 
     def _document_call(
-        self,
-        content: bytes,
-        file_name: str,
-        names: Names,
-        options: pb.TranslateOptions,
-        glossary: Glossary | None,
-        *sending: Any,
+        self, content: bytes, file_name: str, arguments: TextArguments
     ) -> PreparedCall[DocumentTranslation]:
+        names, left = _parted("translate_document", TextArguments, arguments)
+        glossary, options = left.pop("glossary", None), requests.options(**left)
         request = requests.document_request(content, file_name, *names, options, glossary)
-        return self._call(self._stub.TranslateDocument, request, conversions.document, *sending)
+        return self._call(self._stub.TranslateDocument, request, conversions.document, arguments)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:
             return [conversions.model_info(model) for model in response.models]
 
-        return self._call(self._stub.ListModels, pb.ListModelsRequest(), read, timeout)
+        return self._call(self._stub.ListModels, pb.ListModelsRequest(), read, {"timeout": timeout})
 
     def _list_languages_call(self, timeout: float | None) -> PreparedCall[list[LanguageGroup]]:
         def read(response: pb.ListLanguagesResponse, _: Metadata) -> list[LanguageGroup]:
             return [conversions.language_group(group) for group in response.groups]
 
-        return self._call(self._stub.ListLanguages, pb.ListLanguagesRequest(), read, timeout)
+        return self._call(
+            self._stub.ListLanguages, pb.ListLanguagesRequest(), read, {"timeout": timeout}
+        )
 
     def _get_model_call(self, name: str, timeout: float | None) -> PreparedCall[ModelInfo]:
         request = requests.get_model_request(name)
@@ -245,21 +237,36 @@ class BaseClient:
         def read(response: pb.Model, _: Metadata) -> ModelInfo:
             return conversions.model_info(response)
 
-        return self._call(self._stub.GetModel, request, read, timeout)
+        return self._call(self._stub.GetModel, request, read, {"timeout": timeout})
 
     def _call(
         self,
         method: Any,
         request: Message,
         read: Callable[[Any, Metadata], T],
-        timeout: float | None,
-        request_id: str = "",
+        arguments: CallArguments,
     ) -> PreparedCall[T]:
-        given = requests.seconds("timeout", timeout)
+        given = requests.seconds("timeout", arguments.get("timeout"))
         retries = Retries(self._timeout if given is None else given, self._patient)
         metadata = (
-            *requests.metadata(request_id, self._client_id),
+            *requests.metadata(arguments.get("request_id", ""), self._client_id),
             *self._key_metadata,
             *trace_context(),
         )
         return PreparedCall(method, request, metadata, retries, read)
+
+
+def _parted(
+    method: str, allowed: type, arguments: Mapping[str, Any]
+) -> tuple[tuple[str, str, str], dict[str, Any]]:
+    """The source language, the target language and the model; and the options of the request.
+
+    Raises:
+        TypeError: the method has no such argument.
+    """
+    for name in arguments:
+        if name not in allowed.__annotations__:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+    left = {key: value for key, value in arguments.items() if key not in _OF_THE_CALL}
+    source, target, model = (left.pop(name, "") for name in ("source", "target", "model"))
+    return (source, target, model), left

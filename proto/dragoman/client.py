@@ -19,11 +19,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import grpc
 
-from dragoman import requests
+from dragoman.arguments import (
+    AttentionArguments,
+    CallArguments,
+    ScoreArguments,
+    TextArguments,
+    TranslateArguments,
+)
 from dragoman.base_client import BaseClient, PreparedCall
 from dragoman.options import Glossary, Sampling, Search, VerbatimKinds
 from dragoman.results import (
@@ -100,27 +106,7 @@ class Client(BaseClient):
     _grpc = grpc
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        num_hypotheses: int | None = None,
-        return_tokens: bool = False,
-        return_alignments: str | None = None,
-        mime_type: str = "",
-        ignore_tags: Sequence[str] = (),
-        timeout: float | None = None,
-        request_id: str = "",
+        self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]
     ) -> TranslationBatch:
         """Translate `texts`. The server chooses the arguments that are left out.
 
@@ -129,86 +115,28 @@ class Client(BaseClient):
 
         Args:
             texts: each a word, a sentence, or pages.
-            source: BCP-47 code of the texts' language, such as "en"; "auto" detects the language of
-                each text.
-            target: BCP-47 code of the language to translate into, such as "de".
-            model: a name from `list_models`.
-            max_new_tokens: token limit of each sentence.
-            split_sentences: False passes each text to the model in one piece.
-            search: how to search; by default greedily.
-            priority: "low", "normal" or "high": the share of the model while others wait.
-            allow_pivot: False fails the call, with NOT_FOUND, instead of translating through a
-                third language.
-            glossary: terms and the translations that they are to have.
-            verbatim: what the translation keeps as it is in the text; by default all kinds.
-            adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
-            num_hypotheses: number of translations of each sentence to return in `sentences`.
-            return_tokens: return their tokens and the tokens' log-probabilities.
-            return_alignments: "hard" returns the source token of each token, "soft" the weights
-                too; with the tokens of both.
-            mime_type: the format of the texts: "text/plain", "text/html", "text/xml" or
-                "text/markdown".
-            ignore_tags: names of elements whose content is copied, beside those of the format.
-            timeout: seconds for this call.
-            request_id: identifies the call in the server's log.
+            arguments: see `TranslateArguments`.
 
         Raises:
             TranslationError: the whole call failed.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-            num_hypotheses=num_hypotheses,
-            return_tokens=return_tokens,
-            return_alignments=return_alignments,
-            ignore_tags=ignore_tags,
-        )
-        names = (source, target, model, mime_type)
-        return self._make(
-            self._translate_call(texts, names, options, glossary, timeout, request_id)
-        )
+        return self._make(self._translate_call(texts, arguments))
 
     def stream(
-        self,
-        text: str,
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, text: str, **arguments: Unpack[TextArguments]
     ) -> Generator[str | StreamEnd, None, None]:
         """Translate one text, and yield its pieces as they are made, then a `StreamEnd`.
 
-        Closing the iterator cancels the call. Arguments as for `translate`.
+        Closing the iterator cancels the call.
+
+        Args:
+            text: a word, a sentence, or pages.
+            arguments: see `TextArguments`.
 
         Raises:
             TranslationError: the call failed, perhaps after some pieces.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-        )
-        names = (source, target, model)
-        call = self._stream_call(text, names, options, glossary, timeout, request_id)
+        call = self._stream_call(text, arguments)
         while True:
             attempt = call.start()
             has_begun = False
@@ -224,17 +152,7 @@ class Client(BaseClient):
             time.sleep(pause)
 
     def score(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        priority: str | None = None,
-        return_tokens: bool = False,
-        return_alignments: str | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
     ) -> ScoreBatch:
         """Compute how probable given translations are.
 
@@ -242,144 +160,51 @@ class Client(BaseClient):
 
         Args:
             pairs: texts and their translations; each passed to the model in one piece.
-            source: BCP-47 code of the texts' language.
-            target: BCP-47 code of the translations' language.
-            model: a name from `list_models`.
-            priority: "low", "normal" or "high": the share of the model while others wait.
-            return_tokens: return the tokens of the translations with their log-probabilities.
-            return_alignments: "hard" or "soft", as for `translate`.
-            timeout: seconds for this call.
-            request_id: identifies the call in the server's log.
+            arguments: see `ScoreArguments`.
 
         Raises:
             TranslationError: the whole call failed.
         """
-        options = requests.score_options(
-            priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
-        )
-        names = (source, target, model)
-        return self._make(self._score_call(pairs, names, options, timeout, request_id))
+        return self._make(self._score_call(pairs, arguments))
 
     def attention(
-        self,
-        source_text: str,
-        translation: str = "",
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        kinds: Sequence[str] = (),
-        layers: Sequence[int] = (),
-        heads: Sequence[int] = (),
-        average_layers: bool = False,
-        average_heads: bool = False,
-        max_new_tokens: int | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, source_text: str, translation: str = "", **arguments: Unpack[AttentionArguments]
     ) -> AttentionView:
         """Fetch the attention weights of a text and its translation.
 
         Args:
             source_text: passed to the model in one piece.
-            translation: likewise; "" to have the model translate.
-            source: BCP-47 code of the text's language.
-            target: BCP-47 code of the translation's language.
-            model: a name from `list_models`.
-            kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".
-            layers: from 0; none for all.
-            heads: from 0; none for all.
-            average_layers: return the mean over the layers.
-            average_heads: return the mean over the heads.
-            max_new_tokens: token limit of the model's translation.
-            search: how the model translates.
-            priority: "low", "normal" or "high": the share of the model while others wait.
-            timeout: seconds for this call.
-            request_id: identifies the call in the server's log.
+            translation: passed in one piece, too; "" to have the model translate.
+            arguments: see `AttentionArguments`.
 
         Raises:
             TranslationError: the call failed.
         """
-        options = requests.attention_options(
-            search,
-            kinds=kinds,
-            layers=layers,
-            heads=heads,
-            average_layers=average_layers,
-            average_heads=average_heads,
-            max_new_tokens=max_new_tokens,
-            priority=priority,
-        )
-        names = (source, target, model)
-        call = self._attention_call(source_text, translation, names, options, timeout, request_id)
-        return self._make(call)
+        return self._make(self._attention_call(source_text, translation, arguments))
 
     def translate_document(
-        self,
-        content: bytes,
-        file_name: str,
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, content: bytes, file_name: str, **arguments: Unpack[TextArguments]
     ) -> DocumentTranslation:
         """Translate a document, whose structure is kept.
 
         Args:
             content: the file.
-            file_name: its name, whose extension gives the format.
-            source: as for `translate`; so are all others. "auto" detects the language once.
-            target: BCP-47 code of the language to translate into.
-            model: a name from `list_models`.
-            max_new_tokens: token limit of each sentence.
-            split_sentences: False passes each part to the model in one piece.
-            search: how to search.
-            priority: "low", "normal" or "high".
-            allow_pivot: False fails the call instead of translating through a third language.
-            glossary: terms and the translations that they are to have.
-            verbatim: which things are kept as they are.
-            adapt_letter_case: False translates CAPITALS and Title Case as they are.
-            timeout: seconds for this call.
-            request_id: identifies the call in the server's log.
+            file_name: its name, with the extension that gives the format.
+            arguments: see `TextArguments`.
 
         Raises:
             TranslationError: the call failed, because of a part of the document perhaps.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-        )
-        names = (source, target, model)
-        call = self._document_call(
-            content, file_name, names, options, glossary, timeout, request_id
-        )
-        return self._make(call)
+        return self._make(self._document_call(content, file_name, arguments))
 
     def detect(
-        self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
+        self, texts: Sequence[str], **arguments: Unpack[CallArguments]
     ) -> list[tuple[DetectedLanguage, ...]]:
         """Detect the languages of `texts`, whether the server translates from them or not.
 
         Args:
             texts: each a word, a sentence, or pages.
-            timeout: seconds for this call.
-            request_id: identifies the call in the server's log.
+            arguments: see `CallArguments`.
 
         Returns:
             For each text, at most five languages, the likeliest first; none if the text shows
@@ -388,7 +213,7 @@ class Client(BaseClient):
         Raises:
             TranslationError: the call failed.
         """
-        return self._make(self._detect_call(texts, timeout, request_id))
+        return self._make(self._detect_call(texts, arguments))
 
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
@@ -442,85 +267,24 @@ class AsyncClient(BaseClient):
     _grpc = grpc.aio
 
     async def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        num_hypotheses: int | None = None,
-        return_tokens: bool = False,
-        return_alignments: str | None = None,
-        mime_type: str = "",
-        ignore_tags: Sequence[str] = (),
-        timeout: float | None = None,
-        request_id: str = "",
+        self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]
     ) -> TranslationBatch:
         """As `Client.translate`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the whole call failed.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-            num_hypotheses=num_hypotheses,
-            return_tokens=return_tokens,
-            return_alignments=return_alignments,
-            ignore_tags=ignore_tags,
-        )
-        names = (source, target, model, mime_type)
-        return await self._make(
-            self._translate_call(texts, names, options, glossary, timeout, request_id)
-        )
+        return await self._make(self._translate_call(texts, arguments))
 
     async def stream(
-        self,
-        text: str,
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, text: str, **arguments: Unpack[TextArguments]
     ) -> AsyncGenerator[str | StreamEnd, None]:
         """As `Client.stream`.
 
         Raises:
             TranslationError: the call failed, perhaps after some pieces.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-        )
-        names = (source, target, model)
-        call = self._stream_call(text, names, options, glossary, timeout, request_id)
+        call = self._stream_call(text, arguments)
         while True:
             attempt = call.start()
             has_begun = False
@@ -536,115 +300,44 @@ class AsyncClient(BaseClient):
             await asyncio.sleep(pause)
 
     async def score(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        priority: str | None = None,
-        return_tokens: bool = False,
-        return_alignments: str | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
     ) -> ScoreBatch:
         """As `Client.score`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the whole call failed.
         """
-        options = requests.score_options(
-            priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
-        )
-        names = (source, target, model)
-        return await self._make(self._score_call(pairs, names, options, timeout, request_id))
+        return await self._make(self._score_call(pairs, arguments))
 
     async def attention(
-        self,
-        source_text: str,
-        translation: str = "",
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        kinds: Sequence[str] = (),
-        layers: Sequence[int] = (),
-        heads: Sequence[int] = (),
-        average_layers: bool = False,
-        average_heads: bool = False,
-        max_new_tokens: int | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, source_text: str, translation: str = "", **arguments: Unpack[AttentionArguments]
     ) -> AttentionView:
         """As `Client.attention`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the call failed.
         """
-        options = requests.attention_options(
-            search,
-            kinds=kinds,
-            layers=layers,
-            heads=heads,
-            average_layers=average_layers,
-            average_heads=average_heads,
-            max_new_tokens=max_new_tokens,
-            priority=priority,
-        )
-        names = (source, target, model)
-        call = self._attention_call(source_text, translation, names, options, timeout, request_id)
-        return await self._make(call)
+        return await self._make(self._attention_call(source_text, translation, arguments))
 
     async def translate_document(
-        self,
-        content: bytes,
-        file_name: str,
-        *,
-        source: str = "",
-        target: str = "",
-        model: str = "",
-        max_new_tokens: int | None = None,
-        split_sentences: bool | None = None,
-        search: Search | None = None,
-        priority: str | None = None,
-        allow_pivot: bool | None = None,
-        glossary: Glossary | None = None,
-        verbatim: VerbatimKinds | None = None,
-        adapt_letter_case: bool | None = None,
-        timeout: float | None = None,
-        request_id: str = "",
+        self, content: bytes, file_name: str, **arguments: Unpack[TextArguments]
     ) -> DocumentTranslation:
         """As `Client.translate_document`.
 
         Raises:
             TranslationError: the call failed.
         """
-        options = requests.options(
-            search,
-            priority=priority,
-            max_new_tokens=max_new_tokens,
-            split_sentences=split_sentences,
-            allow_pivot=allow_pivot,
-            verbatim=verbatim,
-            adapt_letter_case=adapt_letter_case,
-        )
-        names = (source, target, model)
-        call = self._document_call(
-            content, file_name, names, options, glossary, timeout, request_id
-        )
-        return await self._make(call)
+        return await self._make(self._document_call(content, file_name, arguments))
 
     async def detect(
-        self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
+        self, texts: Sequence[str], **arguments: Unpack[CallArguments]
     ) -> list[tuple[DetectedLanguage, ...]]:
         """As `Client.detect`.
 
         Raises:
             TranslationError: the call failed.
         """
-        return await self._make(self._detect_call(texts, timeout, request_id))
+        return await self._make(self._detect_call(texts, arguments))
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.

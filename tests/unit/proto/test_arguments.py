@@ -61,6 +61,12 @@ def searched(**named: Any) -> tuple[Any, ...]:
         (both("score", [("a", "b")], target=3), "target: must be a str, not int"),
         (both("get_model", 3), "name: must be a str, not int"),
         (both("list_models", timeout="3"), "timeout: must be a number of seconds or None, not str"),
+        (translate(beam_size=4), "translate() got an unexpected keyword argument 'beam_size'"),
+        (both("stream", "a", mime_type=""), "stream() got an unexpected keyword argument"),
+        (both("score", [], search=None), "score() got an unexpected keyword argument 'search'"),
+        (both("attention", "a", glossary=None), "attention() got an unexpected keyword argument"),
+        (both("detect", [], source="en"), "detect() got an unexpected keyword argument 'source'"),
+        (both("translate_document", b"", "a.md", return_tokens=True), "translate_document() got"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

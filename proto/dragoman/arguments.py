@@ -1,0 +1,118 @@
+"""Keyword arguments of both clients' methods. None leaves a choice to the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from dragoman.options import Glossary, Search, VerbatimKinds
+
+
+class CallArguments(TypedDict, total=False):
+    """Of every call.
+
+    Attributes:
+        timeout: seconds for this call; None for the client's own timeout.
+        request_id: identifies the call in the server's log.
+    """
+
+    timeout: float | None
+    request_id: str
+
+
+class ModelArguments(CallArguments, total=False):
+    """Of every call to a model.
+
+    Attributes:
+        source: BCP-47 code of the texts' language, such as "en"; "auto", where a call translates,
+            detects the language of each text, of a document once.
+        target: BCP-47 code of the translations' language, such as "de".
+        model: a name from `list_models`.
+        priority: "low", "normal" or "high": the share of the model while others wait.
+    """
+
+    source: str
+    target: str
+    model: str
+    priority: str | None
+
+
+class SearchArguments(ModelArguments, total=False):
+    """Of every call that searches for a translation.
+
+    Attributes:
+        max_new_tokens: token limit of each sentence.
+        search: how to search; by default greedily.
+    """
+
+    max_new_tokens: int | None
+    search: Search | None
+
+
+class TextArguments(SearchArguments, total=False):
+    """Of `stream` and `translate_document`, and a part of those of `translate`.
+
+    Attributes:
+        split_sentences: False passes each text to the model in one piece.
+        allow_pivot: False fails the call, with NOT_FOUND, instead of translating through a third
+            language.
+        glossary: terms and the translations that they are to have.
+        verbatim: what the translation keeps as it is in the text; by default all kinds.
+        adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
+    """
+
+    split_sentences: bool | None
+    allow_pivot: bool | None
+    glossary: Glossary | None
+    verbatim: VerbatimKinds | None
+    adapt_letter_case: bool | None
+
+
+class TranslateArguments(TextArguments, total=False):
+    """Of `translate`.
+
+    Attributes:
+        num_hypotheses: number of translations of each sentence to return in `sentences`.
+        return_tokens: return their tokens and the tokens' log-probabilities.
+        return_alignments: "hard" returns the source token of each token, "soft" the weights too;
+            with the tokens of both.
+        mime_type: the format of the texts: "text/plain", "text/html", "text/xml" or
+            "text/markdown".
+        ignore_tags: names of elements whose content is copied, beside those of the format.
+    """
+
+    num_hypotheses: int | None
+    return_tokens: bool
+    return_alignments: str | None
+    mime_type: str
+    ignore_tags: Sequence[str]
+
+
+class ScoreArguments(ModelArguments, total=False):
+    """Of `score`.
+
+    Attributes:
+        return_tokens: return the tokens of the translations with their log-probabilities.
+        return_alignments: "hard" or "soft", as for `translate`.
+    """
+
+    return_tokens: bool
+    return_alignments: str | None
+
+
+class AttentionArguments(SearchArguments, total=False):
+    """Of `attention`.
+
+    Attributes:
+        kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".
+        layers: from 0; none for all.
+        heads: from 0; none for all.
+        average_layers: return the mean over the layers.
+        average_heads: return the mean over the heads.
+    """
+
+    kinds: Sequence[str]
+    layers: Sequence[int]
+    heads: Sequence[int]
+    average_layers: bool
+    average_heads: bool
