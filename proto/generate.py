@@ -1,18 +1,16 @@
 """Generates files from the public contract's .proto files, beside them.
 
-    python proto/generate.py [--output DIR] [--check-json FILE] [--google FILE] [--openapi FILE]
+    python proto/generate.py [--output DIR] [--google FILE] [--openapi FILE]
 
 - The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
   which (unlike protoc's own) types the service and repeats the field documentation.
 - `dragoman.binpb`, the contract and all its imports as a descriptor set: for clients that read it
-  instead of .proto files, and for Envoy, which transcodes between JSON and gRPC with it. Without
-  admin.proto, which is not public.
+  instead of .proto files. Without admin.proto, which is not public.
 - `third_party/`, the files of Google's that the contract imports (except those that come with
   protoc), for clients that are generated from the .proto files of a clone.
 
 It also compiles the part of Google's contract that the server has (service/fronts/google_v3/), and
-writes the tables of the script that checks JSON requests in Envoy (docker/envoy/), and what
-/openapi.json says of the contract (service/ports/http/openapi/).
+writes what /openapi.json says of the contract (service/ports/http/openapi/).
 
 All of it is committed, so that the package can be installed without a compiler. A test generates it
 again into another directory and compares.
@@ -23,26 +21,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from google.api import annotations_pb2
-from google.api.http_pb2 import HttpRule
 from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor_pb2 import DescriptorProto
 from grpc_tools import protoc
 
 import openapi
 
 ROOT = Path(__file__).resolve().parent
-CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
 GOOGLE = ROOT.parent / "service" / "fronts" / "google_v3" / "contract.binpb"
 OPENAPI = ROOT.parent / "service" / "ports" / "http" / "openapi" / "contract.json"
 _PACKAGE = "dragoman.v1"
@@ -108,67 +100,6 @@ def generate_openapi(output: Path) -> None:
     output.write_text(f"{text}\n", encoding="utf-8")
 
 
-def generate_tables(descriptor: Path, script: Path) -> None:
-    """Write the methods and fields of JSON requests into a script.
-
-    Args:
-        descriptor: written by `generate_descriptor`.
-        script: its part between two comments is replaced.
-
-    Raises:
-        RuntimeError: the tables can't express a rule, or the script lacks the comments.
-    """
-    files = descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file
-    messages = {
-        f".{file.package}.{item.name}": item for file in files for item in file.message_type
-    }
-    methods = [method for file in files for service in file.service for method in service.method]
-    http: Any = annotations_pb2.http  # its types don't fit those of protobuf
-    rules = [(method.options.Extensions[http], messages[method.input_type]) for method in methods]
-    lines = ["local RULES = {", *(_rule(rule, message.name) for rule, message in rules), "}"]
-    bodies = [message for rule, message in rules if rule.body]
-    lines += ["local FIELDS = {", *_fields(bodies, messages), "}", ""]
-    text, count = re.subn(
-        r"^local RULES = .*(?=^-- End of what is generated)",
-        lambda _: "\n".join(lines),
-        script.read_text(encoding="utf-8"),
-        flags=re.DOTALL | re.MULTILINE,
-    )
-    if count != 1:
-        raise RuntimeError(f"{script} lacks the comments around the generated tables")
-    script.write_text(text, encoding="utf-8")
-
-
-def _rule(rule: HttpRule, message: str) -> str:
-    """The HTTP rule of a method, as an item of a Lua table."""
-    method = rule.WhichOneof("pattern")
-    if rule.body not in ("", "*"):
-        raise RuntimeError(
-            f"a body that is one field, {rule.body}: check_json.lua supports whole messages only"
-        )
-    # In Lua patterns, "%" escapes a character.
-    path = re.sub(r"[^\w/:{}]", r"%\g<0>", getattr(rule, method))
-    path = re.sub(r"\{\w+\}", "[^/]+", path)
-    body = f', message = "{message}"' if rule.body else ""
-    return f'  {{method = "{method.upper()}", path = "^{path}$"{body}}},'
-
-
-def _fields(
-    wanted: list[DescriptorProto], messages: Mapping[str, DescriptorProto]
-) -> Iterator[str]:
-    """The fields of `wanted` and of all nested messages, as items of a Lua table."""
-    for message in wanted:  # grows meanwhile
-        yield f"  {message.name} = {{"
-        for field in message.field:
-            held = messages.get(field.type_name)
-            if held and held not in wanted:
-                wanted.append(held)
-            # JSON may use either name.
-            for name in sorted({field.name, field.json_name}):
-                yield f"    {name} = " + (f'"{held.name}",' if held else "false,")
-        yield "  },"
-
-
 def copy_imports(descriptor: Path, output: Path) -> None:
     """Copy the imported files of googleapis-common-protos to the folder `output`."""
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file:
@@ -194,9 +125,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=ROOT, help="include root to write into")
     parser.add_argument(
-        "--check-json", type=Path, default=CHECK_JSON, help="script to write the tables into"
-    )
-    parser.add_argument(
         "--google", type=Path, default=GOOGLE, help="where to compile Google's contract to"
     )
     parser.add_argument(
@@ -208,7 +136,6 @@ def main() -> None:
     try:
         generate_stubs(output)
         generate_descriptor(descriptor)
-        generate_tables(descriptor, options.check_json)
         generate_google(options.google)
         generate_openapi(options.openapi)
     except RuntimeError as exc:

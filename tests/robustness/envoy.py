@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -9,20 +10,24 @@ import yaml
 from bench.suite.systems import ROOT
 
 CONFIGURATION = ROOT / "docker" / "envoy" / "envoy.yaml"
-DESCRIPTOR = ROOT / "proto" / "dragoman.binpb"
-
-
-def local_text() -> str:
-    """The configuration, naming the files that it reads where they lie here."""
-    text = CONFIGURATION.read_text().replace("/etc/envoy/dragoman.binpb", str(DESCRIPTOR))
-    return text.replace("/etc/envoy/", f"{CONFIGURATION.parent}/")
 
 
 def local_configuration(
-    ports: list[int], check_interval: str | None = None, longest: str | None = None
+    ports: list[int],
+    check_interval: str | None = None,
+    longest: str | None = None,
+    http_ports: Sequence[int] = (),
 ) -> str:
-    """The configuration with every address on this machine: free ports, replicas on `ports`."""
-    text = local_text()
+    """The configuration with every address on this machine, and Envoy on free ports.
+
+    Args:
+        ports: gRPC ports of the replicas.
+        check_interval: time between health checks over gRPC, such as "1s"; None for the
+            configured one.
+        longest: limit of a call without a deadline; None for the configured one.
+        http_ports: HTTP ports of the replicas.
+    """
+    text = CONFIGURATION.read_text()
     if longest:
         text = text.replace("max_stream_duration: 300s", f"max_stream_duration: {longest}")
         assert longest in text
@@ -30,21 +35,13 @@ def local_configuration(
     listeners, clusters = (plan["static_resources"][key] for key in ("listeners", "clusters"))
     for place in (plan["admin"], *listeners):
         place["address"] = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
-    (cluster,) = [item for item in clusters if item["name"] == "dragoman"]
-    cluster["load_assignment"]["endpoints"] = [
-        {
-            "lb_endpoints": [
-                {
-                    "endpoint": {
-                        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}
-                    }
-                }
-                for port in ports
-            ]
-        }
-    ]
+    named = {cluster["name"]: cluster for cluster in clusters}
+    for name, on in (("dragoman", ports), ("dragoman_http", http_ports)):
+        places = [{"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in on]
+        replicas = [{"endpoint": {"address": place}} for place in places]
+        named[name]["load_assignment"]["endpoints"] = [{"lb_endpoints": replicas}]
     if check_interval:
-        cluster["health_checks"][0]["interval"] = check_interval
+        named["dragoman"]["health_checks"][0]["interval"] = check_interval
     return str(yaml.safe_dump(plan))
 
 

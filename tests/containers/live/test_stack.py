@@ -99,8 +99,12 @@ def test_an_unknown_field_is_an_error(stack: Stack) -> None:
 
 
 def test_streams_are_json_too(stack: Stack) -> None:
-    status, events = stack.post("/v1/translate:stream", {"content": PAGE})
-    assert status == 200
+    body = json.dumps({"content": PAGE}).encode()
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"http://{ENVOY}/v1/translate:stream", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        lines = response.read().decode().splitlines()
+    events = [json.loads(line.removeprefix("data:")) for line in lines if line[:5] == "data:"]
     assert "summary" in events[-1]
     _, whole = stack.post("/v1/translate", {"contents": [PAGE]})
     joined = "".join(event["delta"]["text"] for event in events[:-1])
@@ -129,12 +133,18 @@ def test_browsers_call_it_by_grpc_web(stack: Stack) -> None:
     assert b"grpc-status:0" in trailers
 
 
-def test_other_origins_are_not_allowed(stack: Stack) -> None:
-    request = urllib.request.Request(
-        f"http://{ENVOY}/v1/models", headers={"origin": "https://elsewhere.example"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        assert response.headers["access-control-allow-origin"] is None
+@pytest.mark.parametrize(
+    "headers", [{"origin": "https://elsewhere.example"}, {"host": "elsewhere.example"}]
+)
+def test_pages_and_names_of_others_are_refused(stack: Stack, headers: dict[str, str]) -> None:
+    assert stack.post("/v1/translate", {"contents": TEXTS[:1]}, **headers)[0] == 403
+
+
+def test_other_services_apis_and_the_page_are_behind_envoy_too(stack: Stack) -> None:
+    status, answer = stack.post("/translate", {"q": TEXTS[0], "source": "en", "target": "de"})
+    assert (status, bool(answer["translatedText"])) == (200, True)
+    with urllib.request.urlopen(f"http://{ENVOY}/", timeout=30) as response:
+        assert "text/html" in response.headers["content-type"]
 
 
 def test_a_deadline_reaches_the_replica(stack: Stack) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from email.message import Message
@@ -43,14 +43,12 @@ class Script:
     replicas: list[str] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
     seconds_left: list[float | None] = field(default_factory=list)
-    requests: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.go_on.set()
 
-    def arrived(self, replica: str, request: Any, context: grpc.ServicerContext) -> grpc.StatusCode:
+    def arrived(self, replica: str, context: grpc.ServicerContext) -> grpc.StatusCode:
         self.replicas.append(replica)
-        self.requests.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         self.seconds_left.append(context.time_remaining())
         self.go_on.wait()
@@ -60,16 +58,8 @@ class Script:
 def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
     """A service that does what the script says; a stream that fails does so after a piece."""
 
-    def score(request: Any, context: grpc.ServicerContext) -> pb.ScoreResponse:
-        script.arrived(name, request, context)
-        return pb.ScoreResponse(model=name)
-
-    def attention(request: Any, context: grpc.ServicerContext) -> pb.AttentionResponse:
-        script.arrived(name, request, context)
-        return pb.AttentionResponse(model=name)
-
     def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
-        code = script.arrived(name, request, context)
+        code = script.arrived(name, context)
         if code is not OK:
             context.abort(code, "as the script says")
         return pb.TranslateResponse(model=name)
@@ -77,7 +67,7 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
     def stream(
         request: pb.StreamTranslateRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamTranslateResponse]:
-        code = script.arrived(name, request, context)
+        code = script.arrived(name, context)
         if request.content != "fail at once" or code is OK:
             yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=name))
         if code is not OK:
@@ -90,12 +80,6 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
                 translate,
                 pb.TranslateRequest.FromString,
                 pb.TranslateResponse.SerializeToString,
-            ),
-            "Score": grpc.unary_unary_rpc_method_handler(
-                score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
-            ),
-            "GetAttention": grpc.unary_unary_rpc_method_handler(
-                attention, pb.AttentionRequest.FromString, pb.AttentionResponse.SerializeToString
             ),
             "StreamTranslate": grpc.unary_stream_rpc_method_handler(
                 stream,
@@ -128,9 +112,9 @@ class Envoy:
     ask: Callable[[str], Any]
     log: Path
 
-    def figure(self, name: str) -> int:
-        """One of the figures of its cluster."""
-        (found,) = self.ask(f"/stats?format=json&filter=^cluster.dragoman.{name}$")["stats"]
+    def figure(self, name: str, cluster: str = "dragoman") -> int:
+        """One of the figures of a cluster."""
+        (found,) = self.ask(f"/stats?format=json&filter=^cluster.{cluster}.{name}$")["stats"]
         return int(found["value"])
 
     def calls(self) -> list[dict[str, Any]]:
@@ -181,6 +165,7 @@ def envoy(
     ports: list[int],
     check_interval: str | None = None,
     longest: str | None = None,
+    http_ports: Sequence[int] = (),
 ) -> Iterator[Envoy]:
     """Run Envoy before replicas on `ports`, until it knows that all are healthy.
 
@@ -189,9 +174,10 @@ def envoy(
         ports: of the replicas.
         check_interval: time between health checks, such as "1s", instead of the configured one.
         longest: how long a call without a deadline may take, instead of what is configured.
+        http_ports: of the replicas, for HTTP.
     """
     configuration, admin = directory / "envoy.yaml", directory / "admin"
-    configuration.write_text(local_configuration(ports, check_interval, longest))
+    configuration.write_text(local_configuration(ports, check_interval, longest, http_ports))
 
     def ask(path: str) -> Any:
         with urllib.request.urlopen(f"http://{admin.read_text()}{path}", timeout=10) as response:
@@ -211,7 +197,11 @@ def envoy(
             ]
             place = listener["local_address"]["socket_address"]
             made = Envoy(f"{place['address']}:{place['port_value']}", ask, directory / "log")
-            eventually(lambda: made.figure("membership_healthy") == len(ports), "all are healthy")
+            for cluster, on in (("dragoman", ports), ("dragoman_http", http_ports)):
+                eventually(
+                    lambda: made.figure("membership_healthy", cluster) == len(on),  # noqa: B023
+                    "all are healthy",
+                )
             yield made
         finally:
             process.terminate()

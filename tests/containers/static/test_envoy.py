@@ -1,33 +1,34 @@
 """Envoy accepts its configuration, and the configuration names what there is."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import yaml
-from google.protobuf import descriptor_pb2
 
-from dragoman.v1 import translation_pb2
 from service.fronts.dragoman.servicer import SERVICE
 from tests.containers.tools import DOCKER, run, tool
-from tests.robustness.envoy import CONFIGURATION, DESCRIPTOR, local_text
+from tests.robustness.envoy import CONFIGURATION
 
 
-def test_envoy_accepts_it_without_a_warning(tmp_path: Path) -> None:
+def test_envoy_accepts_it_without_a_warning() -> None:
     envoy = tool("envoy")
-    local = tmp_path / "envoy.yaml"
-    local.write_text(local_text())
-    output = run(envoy, "--mode", "validate", "--config-path", local)
+    output = run(envoy, "--mode", "validate", "--config-path", CONFIGURATION)
     assert "OK" in output
     assert [line for line in output.splitlines() if "[warning]" in line] == []
 
 
-def test_compose_gives_it_every_file_that_it_names() -> None:
-    named = set(re.findall(r"/etc/envoy/\S+\b", CONFIGURATION.read_text()))
+def test_compose_opens_every_port_that_it_asks() -> None:
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
-    mounted = {volume.split(":")[1] for volume in services["envoy"]["volumes"]}
-    assert mounted == named | {"/etc/envoy/envoy.yaml"}
-    assert len(named) == 2
+    opened = {int(port) for port in services["dragoman"]["expose"]}
+    clusters = yaml.safe_load(CONFIGURATION.read_text())["static_resources"]["clusters"]
+    asked = {
+        cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"][
+            "socket_address"
+        ]["port_value"]
+        for cluster in clusters
+        if cluster["name"].startswith("dragoman")
+    }
+    assert asked == {50051, int(services["dragoman"]["environment"]["DRAGOMAN_HTTP_PORT"])}
+    assert asked <= opened
 
 
 def filters() -> dict[str, Any]:
@@ -38,24 +39,16 @@ def filters() -> dict[str, Any]:
     }
 
 
-def test_the_transcoder_knows_every_method() -> None:
-    transcoder = filters()["envoy.filters.http.grpc_json_transcoder"]
-    assert transcoder["services"] == [SERVICE]
-    files = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes()).file
-    (contract,) = [file for file in files if file.name.endswith("translation.proto")]
-    (service,) = contract.service
-    assert f"{contract.package}.{service.name}" == SERVICE
-    methods = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].methods
-    assert [method.name for method in service.method] == [method.name for method in methods]
-    # What an error's details hold, to be written as JSON too.
-    assert any(file.name == "google/rpc/error_details.proto" for file in files)
-
-
 def test_only_what_is_safe_is_tried_again() -> None:
     host = filters()["routes"]
     causes = set(host["retry_policy"]["retry_on"].split(","))
     calls_that_reached_nobody = {"connect-failure", "refused-stream", "reset"}
-    assert causes == {*calls_that_reached_nobody, "unavailable", "cancelled"}
+    assert causes - {"retriable-status-codes"} == {
+        *calls_that_reached_nobody,
+        *("unavailable", "cancelled"),
+    }
+    # The same two over HTTP.
+    assert host["retry_policy"]["retriable_status_codes"] == [503, 499]
     assert all("retry_policy" not in route.get("route", {}) for route in host["routes"])
 
 
