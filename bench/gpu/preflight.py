@@ -45,7 +45,8 @@ def look(device: str) -> tuple[dict[str, Any], list[str], list[str]]:
 def for_serving() -> list[str]:
     """The packages that pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [re.split(r"[^\w-]", line, maxsplit=1)[0] for line in project["dependencies"]]
+    names = [re.split(r"[^\w-]", line, maxsplit=1)[0] for line in project["dependencies"]]
+    return [name for name in names if name != "dragoman-client"]  # that is in the tree
 
 
 def _missing(packages: Iterable[str], facts: dict[str, Any]) -> list[str]:
