@@ -14,7 +14,14 @@ from cli.main import app
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
-PAGES = [README, *sorted(ROOT.glob("[a-z]*/*.md"))]
+PAGES = [
+    README,
+    *sorted(
+        page
+        for page in ROOT.glob("[a-z]*/**/*.md")
+        if not {"reports", "runs", "build", "node_modules"} & set(page.relative_to(ROOT).parts)
+    ),
+]
 MAP = ROOT / "service" / "README.md"
 
 
