@@ -23,7 +23,8 @@ from typing import Annotated
 import typer
 
 from bench.sentence_translator import sentence_translator
-from model.bundle.bundle import Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleError
 from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 from service.translation.translator import Translator

@@ -22,8 +22,9 @@ import numpy.typing as npt
 import typer
 
 from bench.quality import only
-from model.bundle.bundle import Bundle, BundleError, add_calibration
+from model.bundle.bundle import Bundle, add_calibration
 from model.bundle.calibration import Calibration, fit
+from model.bundle.manifest import BundleError
 from model.data.corpus import CorpusError
 
 # onnxruntime reports usage to its makers unless this is set before it is imported.

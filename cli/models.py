@@ -82,7 +82,8 @@ def _served(server: str, api_key: str, tls: TlsArgument) -> list[ModelInfo]:
 
 
 def _facts(path: Path) -> BundleFacts:
-    from model.bundle.bundle import Bundle, BundleError
+    from model.bundle.bundle import Bundle
+    from model.bundle.manifest import BundleError
     from service.settings import Settings
     from service.worker.memory import MIB, memory_need
 

@@ -141,7 +141,8 @@ def _translate_with_bundle(
 ) -> Translated:
     import asyncio
 
-    from model.bundle.bundle import Bundle, BundleError
+    from model.bundle.bundle import Bundle
+    from model.bundle.manifest import BundleError
     from model.bundle.piece_tokenizer import PieceTokenizer
     from model.bundle.sessions import SessionSettings
     from model.bundle.tokenizer import TokenizerError

@@ -26,8 +26,9 @@ def attention_of_bundle(path: Path, text: str, translation: str, **options: Any)
     require_runtime("cpu")
     from dragoman import conversions, requests
     from dragoman.v1 import translation_pb2 as pb
-    from model.bundle.bundle import Bundle, BundleError
+    from model.bundle.bundle import Bundle
     from model.bundle.directions import DirectionError
+    from model.bundle.manifest import BundleError
     from model.bundle.tokenizer import TokenizerError
     from service.errors import DragomanError
 

@@ -21,18 +21,18 @@ from export.precisions import PRECISIONS
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
 from export.weights import Weights
-from model.bundle.bundle import (
+from model.bundle.config import AlignmentHead, ModelConfig, default_alignment_layer
+from model.bundle.directions import Directions
+from model.bundle.manifest import (
     JSON_PIECES,
     PIECES,
     RESIDENT_GRAPHS,
     SENTENCEPIECE,
     WEIGHTS_FILE,
-    installed_runtime_version,
     why_no_name,
     write_manifest,
 )
-from model.bundle.config import AlignmentHead, ModelConfig, default_alignment_layer
-from model.bundle.directions import Directions
+from model.bundle.manifest_checks import installed_runtime_version
 from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import TOKENIZER_FILE
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle.bundle import MANIFEST_FILE, Bundle
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import MANIFEST_FILE
 from model.bundle.tokenizer import TOKENIZER_FILE
 from model.network.checkpoint import checkpoint_folder, load_checkpoint
 

@@ -28,8 +28,9 @@ from export.huggingface.weights import read_model
 from export.marian.configuration import is_marian, refuse_binary
 from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
+from model.bundle.bundle import Bundle
 from model.bundle.directions import Directions
+from model.bundle.manifest import MANIFEST_FILE, BundleError, why_no_language
 from model.evaluation.evaluation import choose_search_threads
 
 _log = logging.getLogger("dragoman.import")

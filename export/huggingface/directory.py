@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from export.errors import ExportError
-from model.bundle.bundle import file_sha256
+from model.bundle.manifest import file_sha256
 
 CONFIG_FILE = "config.json"
 _POINTER = b"version https://git-lfs.github.com/spec"

@@ -28,7 +28,7 @@ from export.marian.configuration import (
     read_array,
 )
 from export.marian.vocabulary import read_pieces
-from model.bundle.bundle import file_sha256
+from model.bundle.manifest import file_sha256
 
 _EPSILON = 1e-6  # in layers/generic.h
 _MAX_POSITIONS = 512  # sinusoids have no limit of their own

@@ -20,82 +20,33 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
-import importlib.util
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.bundle.calibration import Calibration, CalibrationError
-from model.bundle.config import LARGEST_SIZES, ConfigError, ModelConfig
+from model.bundle.config import ConfigError, ModelConfig
 from model.bundle.directions import Directions
 from model.bundle.held_files import HeldFiles
-from model.bundle.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
+from model.bundle.manifest import (
+    CALIBRATION_FILE,
+    ENTRIES,
+    MANIFEST_FILE,
+    SENTENCEPIECE,
+    TOKEN_LISTS,
+    WEIGHTS_FILE,
+    BundleCorruptError,
+    BundleError,
+    BundleMissingError,
+    broken_manifest,
+    file_sha256,
+    read_manifest,
+    rewrite_manifest,
+)
+from model.bundle.manifest_checks import check_consistency, check_runtime
+from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import MissingPackageError, Tokenizer, TokenizerError
-
-FORMAT_VERSION = 1
-MANIFEST_FILE = "bundle.json"
-WEIGHTS_FILE = "weights.bin"
-CALIBRATION_FILE = "calibration.json"
-RESIDENT_GRAPHS = ("copy_rows", "set_rows", "store_sources")
-"""The graphs, by their names in the manifest, that only a bundle for GPUs has."""
-SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
-"""Kinds of tokenizers: `model.bundle.tokenizer.Tokenizer`, and
-`model.bundle.piece_tokenizer.PieceTokenizer` with SentencePiece models or with a tokenizer.json."""
-_TOKEN_LISTS = ("prefix_ids", "start_ids", "special_ids")  # of a tokenizer of pieces
-_PRECISIONS = ("fp32", "fp16", "int8")
-_NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
-_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
-_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
-_RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
-_FIELDS: dict[str, type] = {
-    "name": str,
-    "version": str,
-    "architecture": dict,
-    "languages": dict,
-    "special_ids": dict,
-    "limits": dict,
-    "precision": str,
-    "top_k": int,
-    "graphs": dict,
-    "tokenizer": dict,
-    "onnxruntime": dict,
-    "sha256": dict,
-    "provenance": dict,
-}
-# Fields that came later: bundles from before have none of them.
-_OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
-    "scoring": {"alignment_layer": int},
-    "directions": {"sources": list, "targets": list, "token_ids": dict},
-    "search": {"beam_size": int},
-}
-_ENTRIES: dict[str, dict[str, type]] = {
-    "languages": {"source": str, "target": str},
-    "special_ids": {"pad": int, "unk": int, "bos": int, "eos": int},
-    "limits": {"max_source_positions": int, "max_target_positions": int},
-    "graphs": {"encoder": str, "decoder_step": str},
-    "tokenizer": {"kind": str, "files": list},
-    "onnxruntime": {"min": str, "below": str},
-}
-
-
-class BundleError(ValueError):
-    """A bundle cannot be used. The message names the file and says what to do."""
-
-
-class BundleMissingError(BundleError):
-    """The directory or one of its files is not there."""
-
-
-class BundleCorruptError(BundleError):
-    """A file is not what the manifest says, or the manifest is not what this reader reads."""
-
-
-class BundleVersionError(BundleError):
-    """The bundle was made for another format version or another ONNX Runtime."""
 
 
 @dataclass(frozen=True)
@@ -145,14 +96,14 @@ class Bundle:
     @classmethod
     def _load(cls, path: Path, verify: bool) -> Bundle:
         files, content = _open(path)
-        manifest = _read_manifest(path, content)
+        manifest = read_manifest(path, content)
         try:
             config = ModelConfig.from_dict(manifest["architecture"])
         except ConfigError as exc:
             raise broken_manifest(path, f"architecture: {exc}") from exc
         bundle = cls(path, manifest, config, files, hashlib.sha256(content).hexdigest())
-        bundle._check_consistency()
-        bundle._check_runtime()
+        check_consistency(bundle)
+        check_runtime(bundle)
         bundle._hold_files()
         if verify:
             bundle.verify(*(path / name for name in sorted(manifest["sha256"])))
@@ -349,7 +300,7 @@ class Bundle:
         file = files[0]
         try:
             if entry["kind"] != SENTENCEPIECE:
-                ids = {name: entry[name] for name in _TOKEN_LISTS}
+                ids = {name: entry[name] for name in TOKEN_LISTS}
                 cleans_up = bool(entry.get("cleans_up", False))
                 return PieceTokenizer.load_files(
                     files, self.config, read=self.read, cleans_up=cleans_up, **ids
@@ -364,7 +315,7 @@ class Bundle:
                 f"{file} has {tokenizer.vocab_size} pieces, but the model has "
                 f"{self.config.vocab_size} (architecture.vocab_size): export the bundle again"
             )
-        for name in _ENTRIES["special_ids"]:
+        for name in ENTRIES["special_ids"]:
             known, said = getattr(tokenizer, f"{name}_id"), getattr(self.config, f"{name}_id")
             if known not in (-1, said):  # -1: there is none
                 raise BundleCorruptError(
@@ -372,101 +323,6 @@ class Bundle:
                     f"export the bundle again"
                 )
         return tokenizer
-
-    def _check_consistency(self) -> None:
-        manifest, config = self.manifest, self.config
-        for name, largest in LARGEST_SIZES.items():
-            if getattr(config, name) > largest:
-                raise broken_manifest(self.path, f"architecture.{name} is larger than {largest}")
-        for name in ("name", "version"):
-            if why := why_no_name(manifest[name]):
-                raise broken_manifest(self.path, f"{name} {why}")
-        for name in _ENTRIES["languages"]:
-            code = manifest["languages"][name]
-            if why := why_no_language(code):
-                raise broken_manifest(self.path, f"languages.{name} {why}")
-        self._check_directions()
-        for name, value in manifest["special_ids"].items():
-            if getattr(config, f"{name}_id", value) != value:
-                raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
-        # A source ends with end-of-sentence, so that one position holds no text.
-        for name, least, most in (
-            ("max_source_positions", 2, config.num_source_positions),
-            ("max_target_positions", 1, config.num_target_positions),
-        ):
-            if not least <= manifest["limits"][name] <= most:
-                raise broken_manifest(self.path, f"limits.{name} is not between {least} and {most}")
-        if not 1 <= manifest["top_k"] <= config.vocab_size:
-            raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
-        if self.is_resident:
-            _check_resident(self.path, manifest)
-        if self.precision not in _PRECISIONS:
-            raise broken_manifest(self.path, f"precision is not one of {', '.join(_PRECISIONS)}")
-        if self.scoring_path is not None:
-            if "scoring" not in manifest:
-                raise broken_manifest(self.path, "the field scoring is missing")
-            if not 0 <= manifest["scoring"]["alignment_layer"] < config.num_decoder_layers:
-                raise broken_manifest(self.path, "scoring.alignment_layer is no decoder layer")
-            head = self.alignment_head
-            if head is not None and (type(head) is not int or not 0 <= head < config.num_heads):
-                raise broken_manifest(self.path, "scoring.alignment_head is no attention head")
-        self._check_tokenizer()
-        for name in _ENTRIES["onnxruntime"]:
-            if not _VERSION.fullmatch(manifest["onnxruntime"][name]):
-                raise broken_manifest(self.path, f"onnxruntime.{name} is not a version number")
-        files = [(f"graphs.{name}", file) for name, file in manifest["graphs"].items()]
-        files += [("tokenizer.files", file) for file in manifest["tokenizer"]["files"]]
-        for field, file in files:
-            if not isinstance(file, str):
-                raise broken_manifest(self.path, f"{field}: {file!r:.100} is not a file name")
-            if file not in manifest["sha256"]:
-                raise broken_manifest(self.path, f"{field}: sha256 has no entry for {file!r:.100}")
-
-    def _check_tokenizer(self) -> None:
-        entry = self.manifest["tokenizer"]
-        kinds = (SENTENCEPIECE, PIECES, JSON_PIECES)
-        if entry["kind"] not in kinds:
-            raise broken_manifest(
-                self.path, f"tokenizer.kind is neither {', '.join(kinds[:-1])} nor {kinds[-1]}"
-            )
-        num_files = 1 if entry["kind"] == SENTENCEPIECE else len(TOKENIZER_FILES)
-        if len(entry["files"]) < num_files:
-            raise broken_manifest(self.path, f"tokenizer.files does not hold {num_files} names")
-        if entry["kind"] == SENTENCEPIECE:
-            return
-        for name in _TOKEN_LISTS:
-            ids = entry.get(name)
-            if not isinstance(ids, list) or any(
-                type(i) is not int or not 0 <= i < self.config.vocab_size for i in ids
-            ):
-                raise broken_manifest(self.path, f"tokenizer.{name} is not a list of token ids")
-
-    def _check_directions(self) -> None:
-        try:
-            directions = self.directions
-        except ValueError as exc:
-            raise broken_manifest(self.path, f"directions.{exc}") from exc
-        for code in (*directions.sources, *directions.targets):
-            if not _LANGUAGE.fullmatch(code):
-                raise broken_manifest(self.path, f"directions: {code!r:.100} is no BCP-47 code")
-        if not directions.fits(self.source_language, self.target_language):
-            raise broken_manifest(self.path, "languages is none of directions")
-        if not directions.is_one and self.manifest["tokenizer"]["kind"] == SENTENCEPIECE:
-            raise broken_manifest(
-                self.path, f"directions need a tokenizer.kind of {PIECES} or {JSON_PIECES}"
-            )
-
-    def _check_runtime(self) -> None:
-        installed = installed_runtime_version()
-        wanted = self.manifest["onnxruntime"]
-        if installed is None:
-            return  # Nothing will run here; reading the manifest and the tokenizer is fine.
-        if not _version(wanted["min"]) <= _version(installed) < _version(wanted["below"]):
-            raise BundleVersionError(
-                f"{self.path / MANIFEST_FILE}: this bundle was made for ONNX Runtime from "
-                f"{wanted['min']} to below {wanted['below']}, but {installed} is installed: "
-                f"install a version in that range, or export the checkpoint again"
-            )
 
     def _hold_files(self) -> None:
         for name in sorted(self.manifest["sha256"]):
@@ -479,27 +335,6 @@ class Bundle:
                     f"{self.path / name} is missing: copy the whole bundle again, or export it "
                     f"again"
                 ) from exc
-
-
-def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `bundle.json` of format version 1 for the files that lie in `directory`.
-
-    Args:
-        directory: holds the bundle's other files already; all of them are listed with checksums.
-        manifest: every field but `format_version` and `sha256`.
-    """
-    files = sorted(file for file in directory.iterdir() if file.name != MANIFEST_FILE)
-    complete = {
-        "format_version": FORMAT_VERSION,
-        **manifest,
-        "sha256": {file.name: file_sha256(file) for file in files},
-    }
-    _write(directory, complete)
-
-
-def _write(directory: Path, manifest: Mapping[str, Any]) -> None:
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
 
 
 def add_calibration(directory: Path, calibration: Calibration) -> None:
@@ -515,63 +350,7 @@ def add_calibration(directory: Path, calibration: Calibration) -> None:
         **bundle.manifest,
         "sha256": {name: file_sha256(directory / name) for name in sorted(listed)},
     }
-    _write(directory, manifest)
-
-
-def why_no_name(name: str) -> str:
-    """The reason why a model's name or version is not valid; "" if it is."""
-    if _NAME.fullmatch(name) and name.isprintable():
-        return ""
-    return (
-        "is not 1 to 128 printable characters without slashes, a dot at the beginning and spaces "
-        "around"
-    )
-
-
-def why_no_language(code: str) -> str:
-    """The reason why a language's code is not valid; "" if it is."""
-    if _LANGUAGE.fullmatch(code):
-        return ""
-    right = code.replace("_", "-")
-    return "is no BCP-47 code" + (
-        f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
-    )
-
-
-def file_sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with file.open("rb") as reader:
-        return hashlib.file_digest(reader, "sha256").hexdigest()
-
-
-def manifest_sha256(path: Path) -> str:
-    """The SHA-256 of the manifest in the directory `path`; "" if it can't be read.
-
-    The manifest holds the checksums of all other files, so that it differs where one of them does.
-    """
-    try:
-        return file_sha256(path / MANIFEST_FILE)
-    except OSError:
-        return ""
-
-
-def installed_runtime_version() -> str | None:
-    """The installed ONNX Runtime's version, found without importing it; None without one.
-
-    Where both packages are there, in two folders of the path, it is the one that is imported.
-    """
-    module = importlib.util.find_spec("onnxruntime")
-    versions = []
-    for package in _RUNTIME_PACKAGES:
-        try:
-            found = importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        own = Path(str(found.locate_file("onnxruntime/__init__.py")))
-        if module is not None and module.origin and Path(module.origin) == own:
-            return found.version
-        versions.append(found.version)
-    return versions[0] if versions else None
+    rewrite_manifest(directory, manifest)
 
 
 def _open(path: Path) -> tuple[HeldFiles, bytes]:
@@ -596,57 +375,6 @@ def _open(path: Path) -> tuple[HeldFiles, bytes]:
     return files, files.read(file)
 
 
-def _read_manifest(path: Path, content: bytes) -> dict[str, Any]:
-    file = path / MANIFEST_FILE
-    try:
-        manifest = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as exc:  # neither UTF-8 nor JSON, or nested for ever
-        raise broken_manifest(path, str(exc)) from exc
-    if not isinstance(manifest, dict):
-        raise broken_manifest(path, "it is not a JSON object")
-    version = manifest.get("format_version")
-    if version != FORMAT_VERSION:
-        raise BundleVersionError(
-            f"{file}: format version {version!r}, but this program reads version "
-            f"{FORMAT_VERSION}: update dragoman, or export the checkpoint again"
-        )
-    _check_fields(path, manifest, _FIELDS, "")
-    for field, entries in {**_ENTRIES, **_OPTIONAL_ENTRIES}.items():
-        if field not in manifest and field in _OPTIONAL_ENTRIES:
-            continue
-        _check_fields(path, manifest, {field: dict}, "")
-        _check_fields(path, manifest[field], entries, f"{field}.")
-    return manifest
-
-
-def _check_fields(
-    path: Path, fields: Mapping[str, Any], wanted: Mapping[str, type], prefix: str
-) -> None:
-    for name, kind in wanted.items():
-        if name not in fields:
-            raise broken_manifest(path, f"the field {prefix}{name} is missing")
-        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
-            raise broken_manifest(path, f"the field {prefix}{name} is not of type {kind.__name__}")
-
-
-def _check_resident(path: Path, manifest: Mapping[str, Any]) -> None:
-    if not isinstance(manifest["resident"], dict):
-        raise broken_manifest(path, "the field resident is not of type dict")
-    _check_fields(path, manifest["resident"], {"token_groups": int}, "resident.")
-    if not 0 <= manifest["resident"]["token_groups"] <= manifest["architecture"]["vocab_size"]:
-        raise broken_manifest(
-            path, "resident.token_groups is not between 0 and the vocabulary's size"
-        )
-    _check_fields(path, manifest["graphs"], dict.fromkeys(RESIDENT_GRAPHS, str), "graphs.")
-
-
-def broken_manifest(path: Path, why: str) -> BundleCorruptError:
-    """The error about the manifest of the bundle at `path`."""
-    return BundleCorruptError(
-        f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
-    )
-
-
 def _words(value: Any) -> str:
     """A text of the provenance, which anything may have written; "" for anything else."""
     return value[:128] if isinstance(value, str) and value.isprintable() else ""
@@ -655,14 +383,3 @@ def _words(value: Any) -> str:
 def _is_plain_name(name: str) -> bool:
     parts = PurePosixPath(name).parts
     return bool(parts) and ".." not in parts and not PurePosixPath(name).is_absolute()
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """The leading numbers: "1.31.1+cpu" gives (1, 31, 1)."""
-    numbers: list[int] = []
-    for part in text.split("+")[0].split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)

@@ -12,7 +12,8 @@ from typing import Any
 
 import onnxruntime as ort
 
-from model.bundle.bundle import Bundle, broken_manifest
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import broken_manifest
 
 # By its name in the manifest, what a graph must be fed with, among others.
 _INPUTS = {

@@ -16,9 +16,10 @@ from typing import Any
 import onnxruntime as ort
 
 from model.bundle.background import in_own_thread, lower_priority
-from model.bundle.bundle import Bundle, BundleError
+from model.bundle.bundle import Bundle
 from model.bundle.cuda import CudaError, CudaRuntime, cuda_version, load_cuda
 from model.bundle.graph_check import check_graph
+from model.bundle.manifest import BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.processor import multiplies_int8_exactly, num_usable_cores
 

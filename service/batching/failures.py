@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from model.bundle.bundle import BundleError
+from model.bundle.manifest import BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from service.errors import (
     DragomanError,

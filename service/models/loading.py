@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dragoman
-from model.bundle.bundle import Bundle, BundleError, installed_runtime_version
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleError
+from model.bundle.manifest_checks import installed_runtime_version
 from model.bundle.processor import num_usable_cores
 from model.bundle.tokenizer import TokenizerError
 from service.domain.attention import AttentionShape

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.bundle.bundle import manifest_sha256
 from model.bundle.directions import DirectionError, Directions
+from model.bundle.manifest import manifest_sha256
 from service.engine.interface import EngineObserver, ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError
 from service.translation.options import TranslateOptions

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from model.bundle.bundle import Bundle, broken_manifest
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import broken_manifest
 from service.domain.plan import RunnerLimits
 from service.domain.requests import SearchOptions
 from service.errors import InvalidArgumentError, StartupError

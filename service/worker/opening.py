@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.bundle.background import in_background
-from model.bundle.bundle import Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleError
 from service.domain.plan import LanedRunner, ModelRunner, Scorer
 from service.errors import StartupError
 from service.settings import Settings, shipped_models

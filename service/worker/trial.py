@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from model.bundle.background import in_background
-from model.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import MANIFEST_FILE, BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.sessions import SessionSettings, open_session
 from service.domain.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan

@@ -11,7 +11,8 @@ from bench.readme_examples import ROOT, example_sentences, outdated_answers, tra
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.parity import ParityReport
-from model.bundle.bundle import MANIFEST_FILE, Bundle, add_calibration
+from model.bundle.bundle import Bundle, add_calibration
+from model.bundle.manifest import MANIFEST_FILE
 from model.network.checkpoint import Checkpoint
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner

@@ -11,7 +11,8 @@ from typing import Any
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle.bundle import Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleError
 from model.bundle.sessions import SessionSettings, open_session
 from service.domain.plan import (
     EncodedBatch,

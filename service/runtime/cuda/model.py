@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.bundle.bundle import Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.sessions import Device, SessionSettings, check_device
 from service.domain.plan import Int64, RunnerLimits, StepPlan

@@ -22,7 +22,8 @@ from cryptography.x509.oid import NameOID
 from jwt.algorithms import OKPAlgorithm
 
 from cli.segment_cache import SegmentCache
-from model.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import MANIFEST_FILE, BundleError
 from service.access.authentication import credential_in_query, credential_of
 from service.access.key_file import KeyFileError, read_keys, read_lines
 from service.access.key_set import KeySet

@@ -15,8 +15,9 @@ from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
 from export.exporter import export_checkpoint
 from export.parity import SENTENCES, TOLERANCES, Tolerance, check_parity
-from model.bundle.bundle import RESIDENT_GRAPHS, Bundle
+from model.bundle.bundle import Bundle
 from model.bundle.config import AlignmentHead
+from model.bundle.manifest import RESIDENT_GRAPHS
 from model.network.checkpoint import CheckpointError, save_checkpoint
 from model.network.transformer import Transformer
 from tests.factories import (

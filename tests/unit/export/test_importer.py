@@ -23,7 +23,8 @@ from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.hub import locate
 from export.importer import import_directory
-from model.bundle.bundle import Bundle, BundleMissingError
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import BundleMissingError
 from model.bundle.piece_tokenizer import PieceTokenizer
 from tests import foreign_models
 from tests.factories import SENTENCES

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from model.bundle.bundle import (
-    Bundle,
+from model.bundle.bundle import Bundle
+from model.bundle.manifest import (
     BundleCorruptError,
     BundleError,
     BundleMissingError,

@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.bundle import (
-    Bundle,
-    BundleCorruptError,
-    BundleError,
-    add_calibration,
-    write_manifest,
-)
+from model.bundle.bundle import Bundle, add_calibration
 from model.bundle.calibration import Calibration, CalibrationError, fit
+from model.bundle.manifest import BundleCorruptError, BundleError, write_manifest
 from tests.factories import tiny_bundle
 
 MAP = Calibration("en", "de", (-2.0, -1.0, -0.5), (0.25, 0.5, 0.75), 9)

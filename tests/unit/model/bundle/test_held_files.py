@@ -11,8 +11,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from model.bundle.bundle import Bundle, BundleCorruptError
+from model.bundle.bundle import Bundle
 from model.bundle.held_files import HeldFiles
+from model.bundle.manifest import BundleCorruptError
 from model.bundle.sessions import SessionSettings, open_session
 from service.domain.plan import StepOutput
 from service.errors import StartupError

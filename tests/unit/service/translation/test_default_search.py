@@ -10,9 +10,10 @@ import pytest
 
 from dragoman.conversions import model_info
 from dragoman.v1 import translation_pb2 as pb
-from model.bundle.bundle import Bundle, BundleCorruptError
+from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig
 from model.bundle.held_files import HeldFiles
+from model.bundle.manifest import BundleCorruptError
 from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import RunnerLimits
 from service.domain.requests import Sampling, SearchOptions
