@@ -8,7 +8,7 @@ from typing import TypedDict
 from dragoman.options import Glossary, Search, VerbatimKinds
 
 
-class CallArguments(TypedDict, total=False):
+class RequestArguments(TypedDict, total=False):
     """Of every call.
 
     Attributes:
@@ -20,7 +20,7 @@ class CallArguments(TypedDict, total=False):
     request_id: str
 
 
-class ModelArguments(CallArguments, total=False):
+class ModelArguments(RequestArguments, total=False):
     """Of every call to a model.
 
     Attributes:

@@ -17,7 +17,7 @@ from dragoman import conversions, requests
 from dragoman.addresses import DEFAULT_SERVER, is_local
 from dragoman.arguments import (
     AttentionArguments,
-    CallArguments,
+    RequestArguments,
     ScoreArguments,
     TextArguments,
     TranslateArguments,
@@ -42,7 +42,7 @@ from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 # The shortest pause, whatever a server's hint says.
 _LEAST_PAUSE_SECONDS = 0.05
 
-_OF_THE_CALL = CallArguments.__annotations__
+_OF_THE_CALL = RequestArguments.__annotations__
 T = TypeVar("T")
 
 
@@ -203,9 +203,9 @@ class BaseClient:
         return self._call(self._stub.GetAttention, request, read, arguments)
 
     def _detect_call(
-        self, texts: Sequence[str], arguments: CallArguments
+        self, texts: Sequence[str], arguments: RequestArguments
     ) -> PreparedCall[list[tuple[DetectedLanguage, ...]]]:
-        _parted("detect", CallArguments, arguments)
+        _parted("detect", RequestArguments, arguments)
         request = requests.detect_request(texts)
         return self._call(self._stub.DetectLanguage, request, conversions.detections, arguments)
 
@@ -244,7 +244,7 @@ class BaseClient:
         method: Any,
         request: Message,
         read: Callable[[Any, Metadata], T],
-        arguments: CallArguments,
+        arguments: RequestArguments,
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", arguments.get("timeout"))
         retries = Retries(self._timeout if given is None else given, self._patient)

@@ -25,7 +25,7 @@ import grpc
 
 from dragoman.arguments import (
     AttentionArguments,
-    CallArguments,
+    RequestArguments,
     ScoreArguments,
     TextArguments,
     TranslateArguments,
@@ -198,13 +198,13 @@ class Client(BaseClient):
         return self._make(self._document_call(content, file_name, arguments))
 
     def detect(
-        self, texts: Sequence[str], **arguments: Unpack[CallArguments]
+        self, texts: Sequence[str], **arguments: Unpack[RequestArguments]
     ) -> list[tuple[DetectedLanguage, ...]]:
         """Detect the languages of `texts`, whether the server translates from them or not.
 
         Args:
             texts: each a word, a sentence, or pages.
-            arguments: see `CallArguments`.
+            arguments: see `RequestArguments`.
 
         Returns:
             For each text, at most five languages, the likeliest first; none if the text shows
@@ -330,7 +330,7 @@ class AsyncClient(BaseClient):
         return await self._make(self._document_call(content, file_name, arguments))
 
     async def detect(
-        self, texts: Sequence[str], **arguments: Unpack[CallArguments]
+        self, texts: Sequence[str], **arguments: Unpack[RequestArguments]
     ) -> list[tuple[DetectedLanguage, ...]]:
         """As `Client.detect`.
 

@@ -24,7 +24,7 @@ def install(directory: Path, package: str, version: str) -> Path:
 def test_of_two_packages_it_is_the_one_that_is_imported(tmp_path: Path, first: str) -> None:
     second = {"onnxruntime": "onnxruntime-gpu", "onnxruntime-gpu": "onnxruntime"}[first]
     folders = [install(tmp_path / "a", first, "1.31.7"), install(tmp_path / "b", second, "1.30.0")]
-    program = "from model.bundle.manifest_checks import installed_runtime_version as v; printv"
+    program = "from model.bundle.manifest_checks import installed_runtime_version as v; print(v())"
     found = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
