@@ -6,25 +6,23 @@ refused; what only advises a translation is ignored (proto/FRONTS.md lists both)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
-from dragoman.v1 import translation_pb2 as pb
 from service.calls.call_context import current_call
+from service.calls.languages import reachable_targets
+from service.calls.requests import TextRequest
+from service.calls.translate import translate_all
 from service.errors import InvalidArgumentError
-from service.fronts.deepl_glossaries import GLOSSARY_OPERATIONS
-from service.fronts.front_call import FrontCall
+from service.fronts.deepl_glossaries import DeepLGlossaries
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.front_endpoint import Failure, FrontCall, operation
 from service.fronts.language_names import language_name
 
 _QUOTA_EXCEEDED = 456
-_STATUSES = {
-    grpc.StatusCode.NOT_FOUND: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 403,
-}
+_STATUSES = {grpc.StatusCode.NOT_FOUND: 400, grpc.StatusCode.UNAUTHENTICATED: 403}
 _REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
 # What its own servers say for plans without a limit.
@@ -40,6 +38,7 @@ _TRANSLATE = {
     "formality": "default, prefer_more or prefer_less: without effect",
     "show_billed_characters": "whether to return the characters that count",
 }
+_LANGUAGES = {"type": "source (default) or target"}
 _FIELD_NAMES = {
     "contents": "text",
     "source_language_code": "source_lang",
@@ -48,27 +47,14 @@ _FIELD_NAMES = {
 }
 
 
-class DeepL:
+class DeepL(DeepLGlossaries):
     """The front."""
 
     name = "deepl"
     title = "DeepL"
-    prefixes: Sequence[str] = ("/v2", "/v3")
-    field_names: Mapping[str, str] = _FIELD_NAMES
-
-    def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
-        kinds = {"type": "source (default) or target"}
-        languages = Operation("ListLanguages", self._languages, "List languages", kinds)
-        usage = Operation("ListLanguages", self._usage, "Tell what the key has used")
-        return {
-            ("POST", "/v2/translate"): Operation(
-                "Translate", self._translate, "Translate texts", _TRANSLATE
-            ),
-            **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
-            **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
-            **GLOSSARY_OPERATIONS,
-        }
+    prefixes = ("/v2", "/v3")
+    field_names = _FIELD_NAMES
+    statuses = _STATUSES
 
     def credential(self, fields: Fields) -> str:
         """The old parameter `auth_key`; newer clients send a header."""
@@ -76,36 +62,32 @@ class DeepL:
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"message": ...}`."""
-        status = _STATUSES.get(failure.code, failure.http_status)
-        if failure.is_of_path:
-            status = failure.http_status
-        return _QUOTA_EXCEEDED if failure.is_quota_used_up else status, {"message": failure.message}
+        status = _QUOTA_EXCEEDED if failure.is_quota_used_up else failure.http_status
+        return status, {"message": failure.message}
 
+    @operation("POST", "/v2/translate", "Translate", "Translate texts", _TRANSLATE)
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         texts, source = fields.needed_texts("text"), fields.text("source_lang")
-        request = pb.TranslateRequest(
-            contents=texts,
-            source_language_code=source or "auto",
-            target_language_code=fields.needed("target_lang"),
-        )
-        _set_options(request, fields)
+        target = fields.needed("target_lang")
+        request = _with_options(TextRequest(source=source or "auto", target=target), fields)
         shows_characters = fields.flag("show_billed_characters")
         translations = []
-        response = await call.translate(request)
-        for text, translation in zip(texts, response.translations, strict=True):
-            language = source.partition("-")[0] or translation.detected_language_code
+        translated = await translate_all(call.backend, texts, request)
+        for index, result in enumerate(translated.results):
+            language = source.partition("-")[0] or translated.language(index)[0]
             item: dict[str, Any] = {
                 "detected_source_language": language.upper(),
-                "text": translation.translated_text,
+                "text": result.text,
             }
             if shows_characters:
-                item["billed_characters"] = len(text)
+                item["billed_characters"] = len(texts[index])
             translations.append(item)
         return {"translations": translations}
 
+    @operation("GET POST", "/v2/languages", "ListLanguages", "List languages", _LANGUAGES)
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         kind = fields.choice("type", ("source", "target"), "source")
-        targets = call.targets()
+        targets = reachable_targets(call.backend)
         codes = (
             targets
             if kind == "source"
@@ -119,6 +101,7 @@ class DeepL:
             languages.append(item)
         return languages
 
+    @operation("GET POST", "/v2/usage", "ListLanguages", "Tell what the key has used")
     async def _usage(self, fields: Fields, call: FrontCall) -> Any:
         """The month's, or else the day's: whichever the key has a limit for."""
         figures = current_call().grant.figures()
@@ -133,17 +116,17 @@ def _usage_of(count: int, limit: int | None) -> Any:
     return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
 
 
-def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
-    """Set what the parameters ask for.
+def _with_options(request: TextRequest, fields: Fields) -> TextRequest:
+    """The request, with the options among the parameters.
 
     Raises:
-        InvalidArgumentError: a parameter asks for what there is not.
+        InvalidArgumentError: an option is not supported.
     """
     for name in _REFUSED:
         if name in fields:
             raise InvalidArgumentError(name, "not supported")
     fields.choice("formality", _FORMALITIES, "default")
-    request.glossary.name = fields.text("glossary_id")
+    request = replace(request, glossary=fields.text("glossary_id"))
     kind = fields.choice("tag_handling", ("", "xml", "html"))
     split = fields.text_or_flag("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):
@@ -151,10 +134,10 @@ def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
     if split == "nonewlines" and not kind:
         raise InvalidArgumentError("split_sentences", "nonewlines is for tag_handling only")
     if split == "0":
-        request.options.split_sentences = False
+        request = replace(request, options=lambda default: replace(default, split_sentences=False))
     if kind:
-        request.mime_type = f"text/{kind}"
-        request.options.ignore_tags.extend(_tags(fields))
+        request = replace(request, mime_type=f"text/{kind}", ignore_tags=_tags(fields))
+    return request
 
 
 def _tags(fields: Fields) -> list[str]:

@@ -6,7 +6,6 @@ from dragoman.v1 import translation_pb2 as pb
 from model.bundle.directions import Directions
 from service.fronts.dragoman.conversions import describe_search
 from service.models.lifecycle.interface import ModelState
-from service.models.registry import Registry
 from service.models.served_model import ServedModel
 
 MAX_PAIRS = 100
@@ -19,7 +18,7 @@ _STATES = {
 }
 
 
-def describe(model: ServedModel, registry: Registry) -> pb.Model:
+def describe(model: ServedModel, state: ModelState) -> pb.Model:
     """A model as ListModels and GetModel describe it."""
     limits = model.translator.limits
     return pb.Model(
@@ -38,7 +37,7 @@ def describe(model: ServedModel, registry: Registry) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
-        state=_STATES[registry.lifecycles[model.name].state],
+        state=_STATES[state],
         origin=model.origin,
         default_search=describe_search(
             model.translator.default_options.search, model.translator.tokenizer.target

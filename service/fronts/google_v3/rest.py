@@ -6,16 +6,14 @@ https://cloud.google.com/translate/docs/reference/rest/v3
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import json_format
 
-from service.fronts.front_call import FrontCall
 from service.fronts.google_v3.calls import CALLS, GoogleCall
 from service.fronts.google_v3.messages import message_class
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.front_endpoint import Failure, Front, FrontCall, Operation
 from service.fronts.http.request_json import fill
 
 _PARENTS = ("/v3/projects/{project}", "/v3/projects/{project}/locations/{location}")
@@ -26,36 +24,30 @@ _PATHS = {
 }
 
 
-class GoogleV3:
+class GoogleV3(Front):
     """The front."""
 
     name = "google-v3"
     title = "Google, version 3"
-    prefixes: Sequence[str] = ("/v3/projects",)
-    field_names: Mapping[str, str] = {}
+    prefixes = ("/v3/projects",)
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        return dict(self._operations())
-
-    def credential(self, fields: Fields) -> str:
-        """None: the parameter `key` counts as a header."""
-        return ""
+        return {
+            (verb, parent + path): Operation(
+                CALLS[name].method,
+                functools.partial(_answer, CALLS[name]),
+                CALLS[name].summary,
+                _parameters(CALLS[name]),
+            )
+            for (verb, path), name in _PATHS.items()
+            for parent in _PARENTS
+        }
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"error": {"code": ..., "message": ..., "status": ...}}`."""
         error = {"code": failure.http_status, "message": failure.message}
         return failure.http_status, {"error": {**error, "status": failure.code.name}}
-
-    def _operations(self) -> Iterator[tuple[tuple[str, str], Operation]]:
-        for (verb, path), name in _PATHS.items():
-            call = CALLS[name]
-            handler = functools.partial(_answer, call)
-            for parent in _PARENTS:
-                yield (
-                    (verb, parent + path),
-                    Operation(call.method, handler, call.summary, _parameters(call)),
-                )
 
 
 def _parameters(call: GoogleCall) -> dict[str, str]:
@@ -67,4 +59,4 @@ async def _answer(google: GoogleCall, fields: Fields, call: FrontCall) -> Any:
     request = message_class(google.request)()
     fill(request, fields.of_message(request.DESCRIPTOR))
     request.parent = "/".join(f"{name}s/{value}" for name, value in call.path.items())
-    return json_format.MessageToDict(await google.answer(request, call))
+    return json_format.MessageToDict(await google.answer(request, call.backend))
