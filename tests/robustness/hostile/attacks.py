@@ -70,6 +70,11 @@ def _burst(connections: int) -> Attack:
     return Attack("Translate", _texts("A dog is running.", 1), 10_000, 10_000, connections)
 
 
+def _repeated(at_once: int) -> Attack:
+    """Calls that are sent again as soon as they are answered or refused."""
+    return Attack("Translate", _texts("A dog is running.", 1), at_once, 1_000_000, 10, 30)
+
+
 def _plain() -> Attack:
     """A million characters of sentences with numbers: 200,000 sentences a call."""
     return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
@@ -182,6 +187,8 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "burst": lambda: _burst(1),
     "burst-50": lambda: _burst(50),
     "undecodable": _undecodable,
+    "busy": lambda: _repeated(64),
+    "retries": lambda: _repeated(1000),
     "plain": _plain,
     "html": _html,
     "html-texts": _html_texts,
