@@ -9,6 +9,7 @@ import grpc
 from service.calls.call_context import GrpcContext, current_call
 from service.calls.call_tracker import CallTracker
 from service.calls.request_parsing import RequestParser
+from service.common.fairness import turn
 from service.fronts.dragoman.servicer import TranslationServicer
 from service.fronts.front_call import FrontCall
 from service.fronts.google_v3.calls import CALLS, GoogleCall
@@ -54,6 +55,7 @@ def _behaviour(
             await running.authenticate()
             running.take_quotas(len(data))
             request = parser.parse(name, data)
+            await turn()
             answered = await call.answer(request, FrontCall(servicer, context, {}))
             return running.leaving(answered)
         del data, context

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from dragoman.conversions import REQUEST_ID
 from service.calls.call_context import GrpcContext, host_of
 from service.calls.call_tracker import CallTracker, RunningCall
+from service.common.fairness import turn
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
 from service.fronts.grpc.undecodable import refusing_undecodable
@@ -85,7 +86,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
             running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
-                return running.leaving(await behaviour(running.parsed(data), context))
+                request = _in_turn(running.parsed(data))
+                return running.leaving(await behaviour(await request, context))
             del data, context
             await running.abort()
 
@@ -96,15 +98,20 @@ class Interceptor(grpc.aio.ServerInterceptor):
             running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
-                async with contextlib.aclosing(
-                    behaviour(running.parsed(data), context)
-                ) as responses:
+                request = _in_turn(running.parsed(data))
+                async with contextlib.aclosing(behaviour(await request, context)) as responses:
                     await _send(context, responses, self._write_seconds)
                 return
             del data, context
             await running.abort()
 
         return answer
+
+
+async def _in_turn(request: Any) -> Any:
+    """A call's request, once it is the client's turn: those that gRPC still holds come first."""
+    await turn()
+    return request
 
 
 async def _send(context: GrpcContext, responses: AsyncIterator[Any], write_seconds: float) -> None:
