@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -58,16 +59,19 @@ def run_attack(name: str, options: str, terminate_after: float | None) -> dict[s
             assert bystanders.stdout is not None
             bystanders.stdout.readline()
             before = _mebibytes("VmRSS", server.pid)
+            computed = _cpu_seconds(server.pid)
             with _Processes(server.pid) as processes:
                 attacker = _start(name, "--attack", serving["address"], http)
                 if terminate_after is not None:
                     time.sleep(terminate_after)
                     return {**_seconds_to_exit(server), **_blocks(log)}
                 result = json.loads(attacker.communicate()[0])
+                computed = _cpu_seconds(server.pid) - computed
             waited = json.loads(bystanders.communicate("")[0])
             figures = {
                 "attack": result,
                 "bystanders": waited,
+                "server_cpu_seconds": round(computed, 1),
                 "memory_before_mib": before,
                 "memory_after_mib": _mebibytes("VmRSS", server.pid),
                 "memory_peak_mib": _mebibytes("VmHWM", server.pid),
@@ -129,6 +133,16 @@ def _children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):  # the thread has ended
             found += map(int, file.read_text(encoding="ascii").split())
     return [each for child in found for each in (child, *_children(child))]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a server and of the processes that it has started."""
+    ticks = 0
+    for each in (pid, *_children(pid)):
+        with contextlib.suppress(OSError):  # it has ended
+            stat = Path("/proc", str(each), "stat").read_text(encoding="utf-8")
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _mebibytes(name: str, pid: int) -> int:
