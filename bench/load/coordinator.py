@@ -18,6 +18,9 @@ from bench.load.plan import LoadPlan
 from bench.load.sample import RequestSample, rounded
 from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 
+INTERRUPTED = "interrupted"
+"""Why a run was broken off that Ctrl-C or SIGTERM ended."""
+
 _START_DELAY_SECONDS = 0.2
 _POLL_SECONDS = 0.25
 _START_SECONDS = 60.0
@@ -127,13 +130,15 @@ class Coordinator:
         while alive:
             new = self._take(alive)
             now = time.monotonic() - start
-            reason = self._reason_to_stop(new, now)
+            reason = self._reason_to_stop(new, now) or (INTERRUPTED if self._interrupted else "")
             if reason and stopped_at is None:
                 stopped_at = now
                 self._outcome.broken_off = reason
                 _stop(alive)
             elif stopped_at is not None and now > stopped_at + _STOP_SECONDS:
                 break
+        if self._interrupted:  # also if the run was over anyway: more runs may be meant to follow
+            self._outcome.broken_off = INTERRUPTED
         planned = self._plan.total_seconds
         self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
@@ -164,8 +169,6 @@ class Coordinator:
         """The reason to stop; "" to continue."""
         if self._observer(self._outcome, new, now):
             return "stopped"
-        if self._interrupted:
-            return "interrupted"
         if self._worker_died:
             return "a process of the load generator died"
         for sample in new:

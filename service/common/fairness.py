@@ -177,11 +177,16 @@ async def checkpoint() -> None:
         await fair.wait(client)
 
 
-async def on_loop(work: Callable[[], T]) -> T:
-    """The result of some milliseconds of work on the event loop, once it is the client's turn."""
+async def turn() -> None:
+    """Wait for the client's turn, before some milliseconds of work on the event loop."""
     fair = _fair_loop()
     if fair.must_wait():
         await fair.wait(_client.get())
+
+
+async def on_loop(work: Callable[[], T]) -> T:
+    """The result of some milliseconds of work on the event loop, once it is the client's turn."""
+    await turn()
     return work()
 
 

@@ -122,22 +122,27 @@ class LoopMonitor:
     # --- the monitor's thread --------------------------------------------------------------------
 
     def _sample(self) -> None:
-        queued, used = _seconds_queued(), _seconds_used()
-        woken = time.monotonic()
-        is_over = False
-        while not is_over:
-            is_over = self._stopping.wait(_SAMPLE_SECONDS)
-            before, woken = woken, time.monotonic()
-            frames = sys._current_frames()
-            self._look(frames.get(self._loop_thread))
-            queued_before, queued = queued, _seconds_queued()
-            used_before, used = used, _seconds_used()
-            spent = {each: used[each] - used_before.get(each, 0.0) for each in used}
-            # Time in which this thread did not sleep, compute or wait for a core, but for Python's
-            # lock. A virtual machine that does not get its processor seems to compute.
-            idle = woken - before - _SAMPLE_SECONDS - spent[threading.get_ident()]
-            if idle - (queued - queued_before) > self._limit:
-                self._look_for_holder(spent, frames)
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            queued, num_woken = _scheduled(file.fileno())
+            used, is_over = _seconds_used(), False
+            while not is_over:
+                asleep = time.monotonic()
+                is_over = self._stopping.wait(_SAMPLE_SECONDS)
+                waited = time.monotonic() - asleep - _SAMPLE_SECONDS
+                frames = sys._current_frames()
+                self._look(frames.get(self._loop_thread))
+                used_before, used = used, _seconds_used()
+                queued_before, num_before = queued, num_woken
+                queued, num_woken = _scheduled(file.fileno())
+                # For Python's lock, not for a core. A thread that waits for the lock wakes at each
+                # switch interval; one whose virtual machine does not get its processor does not.
+                waited = min(
+                    waited - (queued - queued_before),
+                    (num_woken - num_before) * sys.getswitchinterval(),
+                )
+                if waited > self._limit:
+                    spent = {each: used[each] - used_before.get(each, 0.0) for each in used}
+                    self._look_for_holder(spent, frames)
 
     def _look(self, frame: FrameType | None) -> None:
         """Add the time since the last look to the loop's present stack."""
@@ -193,7 +198,7 @@ def _seconds_used() -> dict[int, float]:
     return found
 
 
-def _seconds_queued() -> float:
-    """How long the calling thread has waited for a core."""
-    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-        return int(file.read().split()[1]) / 1e9
+def _scheduled(schedstat: int) -> tuple[float, int]:
+    """How long a thread has waited for a core, and how often it has got one."""
+    _, nanoseconds, times = os.pread(schedstat, 100, 0).split()
+    return int(nanoseconds) / 1e9, int(times)

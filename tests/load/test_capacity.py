@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import json
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ from bench.load.statistics import Run
 from bench.load.units import Slo
 from tests.factories import SENTENCES
 from tests.integration.servers import dragoman
-from tests.load.fake_server import fake_server
+from tests.load.fake_server import FakeServer, fake_server
 from tests.load.virtual_time import run_virtual
 
 NUM_WORKERS = 4
@@ -86,7 +88,14 @@ def test_a_known_capacity_is_found_in_few_trials(rate: float, seed: int) -> None
 async def test_ctrl_c_says_the_best_rate_that_held(tmp_path: Path) -> None:
     source = tmp_path / "source.txt"
     source.write_text("\n".join(SENTENCES), encoding="utf-8")
-    with fake_server(lambda server, number, context: None) as server:
+    is_interrupted = threading.Event()
+
+    def answer(server: FakeServer, number: int, context: Any) -> None:
+        """At once; later calls not before the signal, so that no search ends by itself."""
+        if number > 50:  # of the second trial or the third; it gives up after three
+            is_interrupted.wait()
+
+    with fake_server(answer) as server:
         process = await dragoman(
             *("load", "--server", server.address, "--source", source, "--metrics", "none"),
             *("--find-capacity", "--slo", "p50=50ms", "--rate", "20"),
@@ -98,6 +107,7 @@ async def test_ctrl_c_says_the_best_rate_that_held(tmp_path: Path) -> None:
         while b": promise " not in (line := await process.stderr.readline()):
             assert line, "the search ended without a trial"
         process.send_signal(signal.SIGINT)
+        is_interrupted.set()
         output, _ = await process.communicate()
     assert process.returncode == 130
     found = json.loads((tmp_path / "out" / "capacity.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import grpc
 import pytest
 
 from bench.load.capacity import CapacityTest
+from bench.load.coordinator import Coordinator
 from bench.load.errors import ServerError
 from bench.load.plan import LoadPlan
 from bench.load.results import read_results
@@ -68,6 +70,20 @@ def test_several_processes_send_each_request_once(tmp_path: Path) -> None:
     assert stored.summary() == results.summary()
     assert stored.about["note"] == "mine"
     assert stored.about["models"][0]["name"] == "fake"
+
+
+def test_ctrl_c_counts_although_the_run_is_stopped_at_that_moment() -> None:
+    """Else a search for the capacity would go on with its next trial."""
+
+    def stop(*_: Any) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    with fake_server(answer_at_once) as server:
+        plan = LoadPlan(server.address, concurrency=1, duration=30.0, warmup=0.0)
+        outcome = Coordinator(plan, TEXTS, stop).run()
+    assert outcome.broken_off == "interrupted"
+    assert outcome.seconds < 30.0
 
 
 def test_streams_are_timed_piece_by_piece() -> None:

@@ -16,6 +16,7 @@ from dragoman.conversions import REQUEST_ID
 from service.calls.call_context import GrpcContext, host_of
 from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
+from service.common.fairness import turn
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
 from service.fronts.grpc.undecodable import refusing_undecodable
@@ -168,7 +169,10 @@ class GrpcCall(RunningCall):
         """The request of an authenticated caller. Raises DragomanError."""
         await self.authenticate()
         self.take_quotas(len(data))
-        return self._parse(data)
+        request = self._parse(data)
+        # Once it is the client's turn: calls that gRPC still holds come first.
+        await turn()
+        return request
 
     def leaving(self, answer: Message) -> Message:
         """Count an answer, if it is large, until it has been sent: a client may never read it.

@@ -1,11 +1,12 @@
 """Attacks a server, and says what it cost.
 
-    python -m tests.robustness.hostile [ATTACK ...] [--server OPTIONS]
+    python -m tests.robustness.hostile [ATTACK ...] [--server OPTIONS] [--terminate-after SECONDS]
 
 Each attack of `attacks.py` goes to a fresh server of the shipped model over loopback, while other
 clients translate. The result is printed as JSON: what the calls and the other clients got, blocks
-of the server's event loop (`service.observability.loop_monitor`), and memory. A call that its
-client did not cancel must not end with CANCELLED.
+of the server's event loop (`service.observability.loop_monitor`), memory, and how long the server
+took to exit after SIGTERM, which it gets after the attack or in its midst. A call that its client
+did not cancel must not end with CANCELLED.
 
 Attacker and bystanders are separate processes, so that Python's lock does not couple them.
 """
@@ -14,10 +15,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,10 +34,11 @@ from tests.robustness.hostile.bystanders import stand_by
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
 
 
-def run_attack(name: str, options: str) -> dict[str, Any]:
-    """One attack on a fresh server."""
+def run_attack(name: str, options: str, terminate_after: float | None) -> dict[str, Any]:
+    """One attack on a fresh server, which gets SIGTERM after some seconds or after the attack."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         ports = ("--port", "0", "--metrics-port", "0", "--http-port", "0", "--log-format", "json")
@@ -45,7 +50,7 @@ def run_attack(name: str, options: str) -> dict[str, Any]:
                 env={**environment(), loop_monitor.VARIABLE: "1"},
                 stderr=file,
             )
-        bystanders = None
+        bystanders = attacker = None
         try:
             serving = _serving(log)
             http = serving["http"].rpartition("//")[2].rstrip("/")
@@ -54,25 +59,90 @@ def run_attack(name: str, options: str) -> dict[str, Any]:
             assert bystanders.stdout is not None
             bystanders.stdout.readline()
             before = _mebibytes("VmRSS", server.pid)
-            attacker = _start(name, "--attack", serving["address"], http)
-            result = json.loads(attacker.communicate()[0])
+            computed = _cpu_seconds(server.pid)
+            with _Processes(server.pid) as processes:
+                attacker = _start(name, "--attack", serving["address"], http)
+                if terminate_after is not None:
+                    time.sleep(terminate_after)
+                    return {**_seconds_to_exit(server), **_blocks(log)}
+                result = json.loads(attacker.communicate()[0])
+                computed = _cpu_seconds(server.pid) - computed
             waited = json.loads(bystanders.communicate("")[0])
             figures = {
                 "attack": result,
                 "bystanders": waited,
+                "server_cpu_seconds": round(computed, 1),
                 "memory_before_mib": before,
                 "memory_after_mib": _mebibytes("VmRSS", server.pid),
                 "memory_peak_mib": _mebibytes("VmHWM", server.pid),
+                "largest_process_growth_mib": processes.largest_growth >> 20,
                 "log_bytes": log.stat().st_size,
             }
-            server.terminate()
-            server.wait(_STOP_SECONDS)
-            return {**figures, **_blocks(log)}
+            return {**figures, **_seconds_to_exit(server), **_blocks(log)}
         finally:
-            for process in (server, bystanders):
+            for process in (server, bystanders, attacker):
                 if process is not None and process.poll() is None:
                     process.kill()
                     process.wait()
+
+
+def _seconds_to_exit(server: subprocess.Popen[bytes]) -> dict[str, float]:
+    """Terminate the server; how long that took."""
+    started = time.perf_counter()
+    server.terminate()
+    server.wait(_STOP_SECONDS)
+    return {"seconds_to_exit": round(time.perf_counter() - started, 2)}
+
+
+class _Processes(threading.Thread):
+    """Watches the processes that a server has started, within a `with`.
+
+    Attributes:
+        largest_growth: bytes that one of them took beyond what it had when it was first seen.
+    """
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.largest_growth = 0
+        self._pid = pid
+        self._first: dict[int, int] = {}
+        self._ended = threading.Event()
+
+    def __enter__(self) -> _Processes:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look at them now and then."""
+        while not self._ended.wait(_LOOK_SECONDS):
+            for pid in _children(self._pid):
+                with contextlib.suppress(OSError, RuntimeError):  # it has ended
+                    first = self._first.setdefault(pid, status_bytes("VmRSS", pid))
+                    growth = status_bytes("VmHWM", pid) - first
+                    self.largest_growth = max(self.largest_growth, growth)
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    found: list[int] = []
+    for file in Path("/proc", str(pid), "task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, file.read_text(encoding="ascii").split())
+    return [each for child in found for each in (child, *_children(child))]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a server and of the processes that it has started."""
+    ticks = 0
+    for each in (pid, *_children(pid)):
+        with contextlib.suppress(OSError):  # it has ended
+            stat = Path("/proc", str(each), "stat").read_text(encoding="utf-8")
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _mebibytes(name: str, pid: int) -> int:
@@ -122,6 +192,9 @@ def main() -> None:
     )
     parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []])
     parser.add_argument("--server", default="", help="options of `dragoman serve`")
+    parser.add_argument(
+        "--terminate-after", type=float, metavar="SECONDS", help="of the attack; then only the exit"
+    )
     parser.add_argument("--attack", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--bystanders", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -133,7 +206,8 @@ def main() -> None:
         print(json.dumps(asyncio.run(send(address, http, ATTACKS[name]()))))
         return
     for name in options.attacks or ATTACKS:
-        print(name, json.dumps(run_attack(name, options.server), indent=2), flush=True)
+        result = run_attack(name, options.server, options.terminate_after)
+        print(name, json.dumps(result, indent=2), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,6 +70,11 @@ def _burst(connections: int) -> Attack:
     return Attack("Translate", _texts("A dog is running.", 1), 10_000, 10_000, connections)
 
 
+def _repeated(at_once: int) -> Attack:
+    """Calls that are sent again as soon as they are answered or refused."""
+    return Attack("Translate", _texts("A dog is running.", 1), at_once, 1_000_000, 10, 30)
+
+
 def _plain() -> Attack:
     """A million characters of sentences with numbers: 200,000 sentences a call."""
     return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
@@ -124,6 +131,52 @@ def _streams() -> Attack:
     return Attack("StreamTranslate", message, 500, 100_000, 10, 30)
 
 
+def _document(file_name: str, content: str | bytes) -> Attack:
+    content = content.encode() if isinstance(content, str) else content
+    request = pb.TranslateDocumentRequest(content=content, file_name=file_name, **_LANGUAGES)
+    return Attack("TranslateDocument", request.SerializeToString(), 8, 100_000, seconds=30)
+
+
+def _docx(paragraph: str) -> Attack:
+    namespace = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as target:
+        document = f'<w:document xmlns:w="{namespace}"><w:p>{paragraph}</w:p></w:document>'
+        target.writestr("word/document.xml", document)
+    return _document("a.docx", output.getvalue())
+
+
+def _docx_formats() -> Attack:
+    """A large format, which each of many texts has."""
+    run = f"<w:rPr>{'<w:b/>' * 8000}</w:rPr>{'<w:t>a</w:t><w:tab/>' * 8000}"
+    return _docx(f"<w:r>{run}</w:r>")
+
+
+def _docx_levels() -> Attack:
+    """Many runs, deep in insertions."""
+    levels = 150
+    return _docx("<w:ins>" * levels + "<w:r><w:t>A</w:t></w:r>" * 20_000 + "</w:ins>" * levels)
+
+
+def _xliff() -> Attack:
+    """Namespaces, which each element that is made could get."""
+    names = "".join(f' xmlns:n{number}="urn:{number}"' for number in range(60_000))
+    unit = "<trans-unit><source>A <g>dog</g>.</source></trans-unit>"
+    return _document("a.xlf", f'<xliff version="1.2"{names}><file>{unit * 10}</file></xliff>')
+
+
+def _xliff_levels() -> Attack:
+    """Marks in each other, in many units."""
+    marks = "<mrk>" * 240 + "A dog." + "</mrk>" * 240
+    unit = f"<trans-unit><source>{marks}</source></trans-unit>"
+    return _document("a.xlf", f'<xliff version="1.2"><file>{unit * 100}</file></xliff>')
+
+
+def _po() -> Attack:
+    """Words that may be access keys."""
+    return _document("a.po", f'msgid "{" _Ab" * 25_000}"\nmsgstr ""\n')
+
+
 def _undecodable() -> Attack:
     return Attack("Translate", b"\xff" * 100, 16, 1000)
 
@@ -134,6 +187,8 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "burst": lambda: _burst(1),
     "burst-50": lambda: _burst(50),
     "undecodable": _undecodable,
+    "busy": lambda: _repeated(64),
+    "retries": lambda: _repeated(1000),
     "plain": _plain,
     "html": _html,
     "html-texts": _html_texts,
@@ -143,6 +198,11 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "json": _json,
     "json-values": _json_values,
     "streams": _streams,
+    "docx-formats": _docx_formats,
+    "docx-levels": _docx_levels,
+    "xliff": _xliff,
+    "xliff-levels": _xliff_levels,
+    "po": _po,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from service.text.detection import (
     UNDETERMINED,
@@ -124,3 +125,11 @@ async def test_only_the_beginning_of_a_long_text_is_read(text: str) -> None:
     [found] = await _DETECTOR.detect([text], ("en", "de"))
     [short] = await _DETECTOR.detect([text[:8000]], ("en", "de"))
     assert found == short
+
+
+async def test_the_model_is_read_as_the_library_reads_it() -> None:
+    library = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    texts = [DUTCH, "A dog is running.", "天气很好。", "Сегодня хорошая погода."]
+    assert await _DETECTOR.detect(texts, CODES) == [
+        ranked(dict(library.rank(text)), CODES) for text in texts
+    ]

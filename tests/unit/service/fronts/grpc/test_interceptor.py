@@ -7,7 +7,9 @@ import gc
 import json
 import logging
 import re
+import time
 import tracemalloc
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -159,6 +161,50 @@ class _NoContext:
 
     def time_remaining(self) -> None:
         return None
+
+
+class _Context(_NoContext):
+    """Of a call of a client with this name."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+
+    def invocation_metadata(self) -> Any:
+        return (("x-client-id", self._client),)
+
+    def set_trailing_metadata(self, metadata: object) -> None:
+        pass
+
+
+async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() -> None:
+    order: list[str] = []
+    num_iterations = 0
+    iterations = set()
+
+    def count_iterations() -> None:
+        nonlocal num_iterations
+        num_iterations += 1
+        asyncio.get_running_loop().call_soon(count_iterations)
+
+    async def answer(request: Any, context: _Context) -> Any:
+        order.append(current_call().client)
+        iterations.add(num_iterations)
+        ends = time.perf_counter() + 0.004  # longer than an iteration should take
+        while time.perf_counter() < ends:
+            pass
+        return pb.TranslateResponse()
+
+    async def original(details: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 1000)
+    details: Any = types.SimpleNamespace(method=f"/{SERVICE}/Translate")
+    handler: Any = await Interceptor(tracker).intercept_service(original, details)
+    count_iterations()
+    clients = ["many"] * 20 + ["one"]
+    await asyncio.gather(*(handler.unary_unary(b"", _Context(client)) for client in clients))
+    assert order.index("id:one") <= 2
+    assert len(iterations) == len(clients)
 
 
 def raising(error: Exception) -> Behaviour:
