@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from service.text.interface import LinkedTranslator
+from service.text.line_breaks import LineBreaks, LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
 from service.text.things.sentence_repair import TermRules
@@ -34,4 +35,8 @@ def text_translator(
         translator = TermsTranslator(translator, rules, sentences.limits)
     if options.mime_type is not MimeType.PLAIN:
         translator = MarkupTranslator(translator, options, sentences.limits)
+    elif options.line_breaks not in (None, LineBreaks.KEEP):
+        translator = LineJoiner(
+            translator, options.line_breaks, sentences.limits, languages[0]
+        )
     return translator

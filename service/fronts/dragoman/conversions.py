@@ -24,6 +24,7 @@ from service.domain.requests import (
 )
 from service.errors import InvalidArgumentError
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
+from service.text.line_breaks import LineBreaks
 from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
 from service.text.things.things import ALL_KINDS, ThingKind
 from service.translation.alignments import Alignment, SourceToken, TargetToken
@@ -65,6 +66,10 @@ _PRIORITIES: dict[int, Priority] = {
 }
 _LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
 _EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
+_LINE_BREAKS: dict[int, LineBreaks | None] = {
+    0: None,
+    **{number: LineBreaks(name) for number, name in _values(pb.LineBreaks, "LINE_BREAKS_").items()},
+}
 
 
 def options_of(
@@ -145,6 +150,7 @@ def text_options_of(
         glossary=Glossary.of(
             (entry.source_term, entry.target_term) for entry in glossary.entries
         ).over(named),
+        line_breaks=_known("options.line_breaks", options.line_breaks, _LINE_BREAKS),
     )
 
 
