@@ -35,7 +35,7 @@ _TRANSLATE = {
     "target_lang": "the language to translate into",
     "tag_handling": "xml or html",
     "ignore_tags": "tags whose content is not translated",
-    "split_sentences": "1 (default), 0 or nonewlines",
+    "split_sentences": "1, 0 or nonewlines; 1 by default, but nonewlines with tag_handling html",
     "glossary_id": "of a glossary that was made here, or the name of one of the server",
     "formality": "default, prefer_more or prefer_less: without effect",
     "show_billed_characters": "whether to return the characters that count",
@@ -145,13 +145,16 @@ def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
     fields.choice("formality", _FORMALITIES, "default")
     request.glossary.name = fields.text("glossary_id")
     kind = fields.choice("tag_handling", ("", "xml", "html"))
-    split = fields.text_or_flag("split_sentences", "1")
+    # In HTML, a line break is a space unless the request says otherwise.
+    split = fields.text_or_flag("split_sentences", "nonewlines" if kind == "html" else "1")
     if split not in ("0", "1", "nonewlines"):
         raise InvalidArgumentError("split_sentences", "must be one of 0, 1, nonewlines")
-    if split == "nonewlines" and not kind:
-        raise InvalidArgumentError("split_sentences", "nonewlines is for tag_handling only")
     if split == "0":
         request.options.split_sentences = False
+    elif split == "nonewlines":
+        request.options.line_breaks = pb.LINE_BREAKS_JOIN
+    elif kind:
+        request.options.line_breaks = pb.LINE_BREAKS_KEEP
     if kind:
         request.mime_type = f"text/{kind}"
         request.options.ignore_tags.extend(_tags(fields))

@@ -159,7 +159,6 @@ async def test_deepl(server: Running) -> None:
     [
         ({"formality": "more"}, "formality"),
         ({"style_id": "x"}, "style_id"),
-        ({"split_sentences": "nonewlines"}, "nonewlines"),
         ({"split_sentences": 7}, "split_sentences"),
         ({"tag_handling": "sgml"}, "tag_handling"),
         ({"text": []}, "text"),
@@ -451,6 +450,28 @@ async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
     pairs = [("text", text), ("target_lang", "DE"), ("tag_handling", "xml")]
     again = await form(server, DEEPL, *pairs, ("ignore_tags", "x,y"))
     assert again.json["translations"][0]["text"] == item["text"]
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ({}, 2),
+        ({"split_sentences": "nonewlines"}, 1),
+        ({"tag_handling": "xml"}, 2),
+        ({"tag_handling": "xml", "split_sentences": "1"}, 2),
+        ({"tag_handling": "xml", "split_sentences": "nonewlines"}, 1),
+        ({"tag_handling": "html"}, 1),
+        ({"tag_handling": "html", "split_sentences": "1"}, 2),
+    ],
+)
+async def test_deepls_defaults_of_line_breaks(
+    server: Running, given: dict[str, Any], lines: int
+) -> None:
+    text = "A dog is running\nacross the green field."
+    [item] = (await post(server, DEEPL, {"text": [text], "target_lang": "DE", **given})).json[
+        "translations"
+    ]
+    assert len(item["text"].split("\n")) == lines
 
 
 async def test_a_string_as_weblate_sends_it_to_libretranslate(server: Running) -> None:
