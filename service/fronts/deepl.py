@@ -88,7 +88,7 @@ class DeepL:
             source_language_code=source or "auto",
             target_language_code=fields.needed("target_lang"),
         )
-        _set_options(request, fields)
+        set_options(request, fields)
         shows_characters = fields.flag("show_billed_characters")
         translations = []
         response = await call.translate(request)
@@ -133,7 +133,7 @@ def _usage_of(count: int, limit: int | None) -> Any:
     return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
 
 
-def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
+def set_options(request: pb.TranslateRequest, fields: Fields) -> None:
     """Set what the parameters ask for.
 
     Raises:

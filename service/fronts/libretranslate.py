@@ -35,18 +35,25 @@ _STATUSES = {
     grpc.StatusCode.CANCELLED: 500,
 }
 _KEY = {"api_key": "a key of the server, if it has keys"}
+# Fields that LibreTranslate lacks.
+_TERMS = {
+    "glossary": "the name of a glossary of the server",
+    "do_not_translate": "a term, or a list of terms, that stay as they are",
+}
 _TRANSLATE = {
     "q": "a text, or a list of texts",
     "source": "the language of the texts, or auto",
     "target": "the language to translate into",
     "format": "text (default) or html",
     "alternatives": "how many other translations to return",
+    **_TERMS,
     **_KEY,
 }
 _FILE = {
     "file": f"a document: {', '.join(READERS)}",
     "source": "the language of the document, or auto",
     "target": "the language to translate into",
+    **_TERMS,
     **_KEY,
 }
 _DETECT = {"q": "a text", **_KEY}
@@ -61,6 +68,8 @@ _FIELD_NAMES = {
     "file_name": "file",
     "source_language_code": "source",
     "target_language_code": "target",
+    "glossary.name": "glossary",
+    "glossary.entries": "do_not_translate",
 }
 
 
@@ -128,6 +137,7 @@ class LibreTranslate:
         is_html = fields.choice("format", ("text", "html"), "text") == "html"
         if is_html:
             request.mime_type = "text/html"
+        _add_terms(request.glossary, fields)
         if num_alternatives:
             request.options.num_hypotheses = num_alternatives + 1
             request.options.search.beam_size = num_alternatives + 1
@@ -160,6 +170,7 @@ class LibreTranslate:
             source_language_code=fields.needed("source"),
             target_language_code=target,
         )
+        _add_terms(request.glossary, fields)
         del file, fields  # of which the request has a copy
         response = await call.translate_document(request)
         path = PurePath(request.file_name.replace("\\", "/"))
@@ -207,6 +218,15 @@ class LibreTranslate:
                 "target": {"code": first, "name": language_name(first)},
             },
         }
+
+
+def _add_terms(glossary: pb.Glossary, fields: Fields) -> None:
+    """Set what the fields for terms ask for. Raises InvalidArgumentError."""
+    glossary.name = fields.text("glossary")
+    for index, term in enumerate(fields.texts("do_not_translate")):
+        if "|" in term:  # which separates several translations of a term
+            raise InvalidArgumentError(f"do_not_translate[{index}]", "must not contain |")
+        glossary.entries.add(source_term=term, target_term=term)
 
 
 def _detected(code: str, confidence: float) -> dict[str, Any]:

@@ -37,6 +37,9 @@ async def translate_text(request: Any, call: FrontCall) -> Any:
     _check_parent(request)
     if request.HasField("transliteration_config"):
         raise InvalidArgumentError("transliteration_config", "not supported")
+    for index, text in enumerate(request.contents):
+        if not text:
+            raise InvalidArgumentError(f"contents[{index}]", "is empty")
     asked = pb.TranslateRequest(
         contents=request.contents,
         source_language_code=request.source_language_code or "auto",
