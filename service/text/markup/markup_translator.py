@@ -17,6 +17,7 @@ from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
+from service.text.markup.marks import with_marks
 from service.text.markup.lines import TranslatedText, split_lines
 from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
@@ -89,6 +90,7 @@ def parse(text: str, document_format: Format) -> ParsedDocument:
         if isinstance(part, Block):
             parts.append(part.raw)
             continue
+        part = with_marks(part)
         names = placeholders(part.text, document_format.reserved)
         parts.append(build_tree(part, list(itertools.islice(names, part.num_verbatim))))
     return ParsedDocument(parts)

@@ -223,12 +223,35 @@ class _Placement:
 
     def _neighbour(self, node: Node, low: int, high: int) -> int:
         """The unit before which a node without words belongs, by the words next to it."""
+        if node.is_mark and not self._touches_next(node):
+            return min(max(self._behind_word(node), low), high)
         before, after = self._linked_before(node.start), self._linked_after(node.end)
         if after is not None and (before is None or self._touches_next(node)):
             gap = after
         else:
             gap = 0 if before is None else before + 1
         return min(max(gap, low), high)
+
+    def _behind_word(self, mark: Node) -> int:
+        """The unit after the word that a mark is glued to."""
+        index = bisect_left(self._sources, (mark.start, 0, 0)) - 1
+        if index < 0:
+            return 0
+        start, end, unit = self._sources[index]
+        word = self._tree.text[start:end]
+        # Of several words of the translation, the same one if it is there.
+        while index >= 0 and self._sources[index][:2] == (start, end):
+            if self._text_of(self._sources[index][2]) == word:
+                unit = self._sources[index][2]
+                break
+            index -= 1
+        sign = self._tree.text[mark.start - 1]
+        is_next = unit + 1 < len(self._units) and self._text_of(unit + 1) == sign
+        # Punctuation may have no counterpart of its own.
+        return unit + 1 + (end < mark.start and is_next)
+
+    def _text_of(self, unit: int) -> str:
+        return self._target[slice(*self._units[unit].span)]
 
     def _linked_before(self, position: int) -> int | None:
         index = bisect_left(self._sources, (position, 0, 0)) - 1
@@ -251,6 +274,8 @@ class _Placement:
         between = self._between(gap)
         between = Span(max(between.start, bounds.start), min(between.end, bounds.end))
         for position in self._copied(node.start):
+            if node.is_mark and self._touches_next(node) and position <= bounds.end:
+                return max(position, bounds.start)
             if between.start <= position <= between.end:
                 return position
         if gap > low and not self._touches_next(node):

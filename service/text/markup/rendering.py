@@ -81,6 +81,9 @@ class _Renderer:
         text, target = self._tree.text, self._target
         before = text[node.start - 1 : node.start].isspace() if node.start else False
         after = text[node.end : node.end + 1].isspace()
+        if node.is_mark and not (before and after):
+            return node.content
         lacks_before = before and position > 0 and not target[position - 1].isspace()
-        lacks_after = after and position < len(target) and not target[position].isspace()
+        # A sign such as a comma stands beside its word.
+        lacks_after = after and position < len(target) and target[position].isalnum()
         return " " * lacks_before + node.content + " " * lacks_after

@@ -149,6 +149,7 @@ async def test_a_balanced_document_keeps_its_tags_its_balance_and_its_blocks(
 @settings(max_examples=40, deadline=None)
 @given(document=documents())
 async def test_the_text_without_tags_is_the_translation_of_the_text(document: str) -> None:
+    document = document.replace("42", "cat")  # which would be the mark of a footnote
     below = FakeLinkedTranslator()
     [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
     plain = below.result(below.texts[0]).text
@@ -160,6 +161,7 @@ async def test_the_text_without_tags_is_the_translation_of_the_text(document: st
 @settings(max_examples=60, deadline=None)
 @given(document=documents())
 async def test_no_white_space_is_added_beside_tags(document: str) -> None:
+    document = document.replace("42", "cat")  # which would be the mark of a footnote
     # An empty element moves with its white space. Punctuation and what is copied within a sentence
     # join words, which are then cut apart.
     document = re.sub(r"<code>x.*?</code>|<var>n</var>", "<wbr/>", document)
