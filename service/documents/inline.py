@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_TAG = re.compile(
-    r'<(span|sup) id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>|</sup>)'
-)
+_TAG = re.compile(r'<(span|sup) id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>|</sup>)')
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,11 @@ _SMALL_CHARACTERS = 10_000
 _MIN_WIDTH, _MAX_WIDTH = 50, 100
 # A paragraph is wrapped if at most this share of its line breaks is none of wrapping.
 _MAX_OTHER_BREAKS = 0.25
-_LINE = re.compile(r"([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*+)(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|\Z)")
+_LINE = re.compile(
+    r"([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*+)(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|\Z)"
+)
 _FIRST_WORD = re.compile(r"\S*+")
-_SENTENCE_ENDS = tuple(".!?:;,…)\"”")
+_SENTENCE_ENDS = tuple('.!?:;,…)"”')
 _FIRST_UNSPACED = "\u2e80"  # from here on, characters of scripts without spaces between words
 
 

@@ -36,7 +36,5 @@ def text_translator(
     if options.mime_type is not MimeType.PLAIN:
         translator = MarkupTranslator(translator, options, sentences.limits)
     elif options.line_breaks not in (None, LineBreaks.KEEP):
-        translator = LineJoiner(
-            translator, options.line_breaks, sentences.limits, languages[0]
-        )
+        translator = LineJoiner(translator, options.line_breaks, sentences.limits, languages[0])
     return translator

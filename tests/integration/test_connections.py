@@ -61,9 +61,7 @@ async def test_keepalive_pings_at_the_interval_of_the_setting_end_no_connection(
     options = [("grpc.keepalive_time_ms", 50), ("grpc.keepalive_permit_without_calls", 1)]
     options.append(("grpc.http2.max_pings_without_data", 0))
     async with (
-        running_fake(
-            fake_runner(tokenizer), tokenizer, min_ping_seconds=least_seconds
-        ) as running,
+        running_fake(fake_runner(tokenizer), tokenizer, min_ping_seconds=least_seconds) as running,
         grpc.aio.insecure_channel(running.address, options=options) as channel,
     ):
         await channel.channel_ready()

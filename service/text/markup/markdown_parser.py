@@ -35,7 +35,9 @@ _ALONE = re.compile(
 # An admonition, whose title is text; its content is indented.
 _ADMONITION = re.compile(r'[ \t>]*+(?:!!!|\?\?\?\+?|===)[ \t]++(?:[\w -]{0,100}(?="|\Z))"?')
 # Formulas in lines of their own, by how each begins and ends.
-_MATH = re.compile(r"[ \t>]*+(?:[-*+][ \t]++|\d{1,9}[.)][ \t]++)?(\$\$|\\\[|\\begin\{[A-Za-z*]{1,40}\})")
+_MATH = re.compile(
+    r"[ \t>]*+(?:[-*+][ \t]++|\d{1,9}[.)][ \t]++)?(\$\$|\\\[|\\begin\{[A-Za-z*]{1,40}\})"
+)
 # Attempts to find the end of a formula, each of which can read the rest of its paragraph.
 _MAX_UNCLOSED = 100
 _MATH_ENDS = {"$$": "$$", "\\[": "\\]"}

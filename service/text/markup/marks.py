@@ -147,9 +147,7 @@ def _formulas(items: Sequence[Item | _Mark]) -> Iterator[Item]:
         index = end
 
 
-def _formula(
-    items: Sequence[Item | _Mark], start: int
-) -> tuple[list[str], int, Chars | None]:
+def _formula(items: Sequence[Item | _Mark], start: int) -> tuple[list[str], int, Chars | None]:
     """What follows the first word of a formula, where it ends, and the rest of its last text.
 
     A formula has a mark with a word behind it; marks at its end belong to it.

@@ -17,8 +17,8 @@ from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
-from service.text.markup.marks import with_marks
 from service.text.markup.lines import TranslatedText, split_lines
+from service.text.markup.marks import with_marks
 from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
 from service.text.markup.tree import RunTree, build_tree

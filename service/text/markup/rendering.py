@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,6 +10,9 @@ from service.text.markup.placeholders import PLACEHOLDER
 from service.text.markup.placement import Placed, place
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
+
+# Remains of a placeholder that the model has not copied exactly.
+_SPOILT = re.compile(r"\{+\s?\d{0,3}\s?\}*|\}+")
 
 
 def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[str], str]) -> str:
@@ -33,6 +37,10 @@ class _Renderer:
         self._target = target
         self._encode = encode
         self._used = {node.placeholder for node in tree.verbatim}
+        self._has_braces = any(
+            part.raw and not part.owner.placeholder and not {*part.text}.isdisjoint("{}")
+            for part in tree.parts
+        )
         # What was copied is written as in the source, with its entities and white space.
         self._copies = [
             link for link in links if tree.text[slice(*link.source)] == target[slice(*link.target)]
@@ -74,6 +82,8 @@ class _Renderer:
         text = self._target[start:end]
         if self._used:  # what the model wrote twice
             text = PLACEHOLDER.sub(lambda match: "" if match[0] in self._used else match[0], text)
+            if not self._has_braces:
+                text = _SPOILT.sub("", text)
         return self._encode(text)
 
     def _spaced(self, node: Node, position: int) -> str:

@@ -548,7 +548,9 @@ async def test_pages_and_urls_under_a_prefix(serving: Serving) -> None:
             f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
             for name, value in pairs
         )
-        file = '--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nA dog.\r\n'
+        file = (
+            '--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nA dog.\r\n'
+        )
         answer = await ask(
             server,
             "POST",
