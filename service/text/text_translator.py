@@ -6,8 +6,10 @@ from service.text.interface import LinkedTranslator
 from service.text.line_breaks import LineBreaks, LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
+from service.text.rest_links import RestLinkTranslator
 from service.text.things.sentence_repair import TermRules
 from service.text.things.terms_translator import TermsTranslator
+from service.text.things.things import ThingKind
 from service.translation.pivot import PivotTranslator
 from service.translation.translator import Translator
 
@@ -34,7 +36,10 @@ def text_translator(
         )
         translator = TermsTranslator(translator, rules, sentences.limits)
     if options.mime_type is not MimeType.PLAIN:
-        translator = MarkupTranslator(translator, options, sentences.limits)
-    elif options.line_breaks not in (None, LineBreaks.KEEP):
-        translator = LineJoiner(translator, options.line_breaks, sentences.limits, languages[0])
+        return MarkupTranslator(translator, options, sentences.limits)
+    if ThingKind.CODE in options.verbatim:
+        translator = RestLinkTranslator(translator, options, sentences.limits)
+    if options.line_breaks not in (None, LineBreaks.KEEP):
+        mode = options.line_breaks
+        translator = LineJoiner(translator, mode, sentences.limits, languages[0])
     return translator

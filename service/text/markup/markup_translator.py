@@ -125,13 +125,18 @@ class MarkupTranslator:
         below: translates texts.
         options: the format, and what to leave alone.
         limits: of the sentence translator; the longest document.
+        document_format: None for that of the options.
     """
 
     def __init__(
-        self, below: LinkedTranslator, options: TextOptions, limits: TranslatorLimits
+        self,
+        below: LinkedTranslator,
+        options: TextOptions,
+        limits: TranslatorLimits,
+        document_format: Format | None = None,
     ) -> None:
         self._below = below
-        self._format = format_of(options)
+        self._format = document_format or format_of(options)
         self._limits = limits
 
     async def translate(
