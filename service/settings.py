@@ -96,8 +96,8 @@ class Settings:
     )
     http_prefix: str = _setting(
         "/",
-        "Path that a proxy serves the HTTP port under, such as /mt. All paths are there with it and "
-        "without it; URLs in answers have it.",
+        "Path that a proxy serves the HTTP port under, such as /mt. All paths are there with it "
+        "and without it; URLs in answers have it.",
     )
     http_trusted_proxies: tuple[str, ...] = _setting(
         (),

@@ -1,7 +1,8 @@
 """Tags inside of a sentence: to an HTML fragment, and back from its translation.
 
 An element of a document with text in it becomes `<span id="3">` (`<sup id="3">` if it is raised or
-lowered, as the marks of footnotes are), one without text `<img id="4">`, so that the translation of markup knows both. The number says which element it was.
+lowered, as the marks of footnotes are), one without text `<img id="4">`, so that the translation of
+markup knows both. The number says which element it was.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ _FIRST_UNSPACED = "\u2e80"  # from here on, characters of scripts without spaces
 
 
 class LineBreaks(enum.Enum):
-    """What a line break within a text is; the values are the names of the contract."""
+    """The meaning of a line break within a text; the values are the names of the contract."""
 
     KEEP = "keep"
     JOIN = "join"
@@ -126,7 +127,7 @@ def _width(paragraphs: Sequence[Sequence[_Line]]) -> int:
 
 def _wraps(paragraph: Sequence[_Line], width: int) -> list[bool]:
     """For each line break of a paragraph, whether it is one of wrapping."""
-    pairs = list(zip(paragraph, paragraph[1:], strict=False))
+    pairs = list(itertools.pairwise(paragraph))
     wraps = [
         width > 0 and len(line.raw.rstrip()) + 1 + _first_word(after.body) > width
         for line, after in pairs
@@ -149,7 +150,7 @@ def _first_word(body: str) -> int:
 
 
 def _space(before: str, after: str) -> str:
-    """What takes the place of a line break."""
+    """The space that replaces a line break; none in scripts without spaces."""
     is_unspaced = before[-1:] >= _FIRST_UNSPACED and after[:1] >= _FIRST_UNSPACED
     return "" if is_unspaced else " "
 
@@ -160,7 +161,7 @@ class LineJoiner:
     Args:
         below: translates the joined texts.
         mode: which lines to join.
-        limits: of the sentence translator.
+        limits: the largest request.
         language: BCP-47 code of the texts.
     """
 

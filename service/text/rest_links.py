@@ -23,7 +23,7 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# What repeats has a limit: linear time on any input.
+# Repetitions have limits: linear time on any input.
 _ROLE = r":[A-Za-z][\w:.+-]{0,40}:"
 _LINK = re.compile(
     rf"""
@@ -69,13 +69,7 @@ def _items(text: str) -> Iterator[Item]:
 
 
 class RestLinkTranslator:
-    """The stage that keeps links of reStructuredText in plain texts.
-
-    Args:
-        below: translates texts.
-        options: of the request.
-        limits: of the sentence translator.
-    """
+    """The stage that keeps links of reStructuredText in plain texts."""
 
     def __init__(
         self, below: LinkedTranslator, options: TextOptions, limits: TranslatorLimits

@@ -52,9 +52,7 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
     return [Edit(span, "") for span in sorted(spaces)]
 
 
-def _beside(
-    source: str, tag: re.Match[str], target: str, other: re.Match[str]
-) -> Iterator[Span]:
+def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:
     """The spaces before and after a tag that are to go."""
     ends = bool(tag["end"] or tag["end2"])
     is_empty = tag[0].endswith("/>") or (tag["name"] or "").lower() == "br"
@@ -65,12 +63,10 @@ def _beside(
     while target[last : last + 1] == " ":
         last += 1
     # A tag that begins something stands at what follows; one that ends something, at what precedes.
-    if (ends or is_empty) and before.strip() and first:
-        if first < other.start():
-            yield Span(first, other.start())
+    if (ends or is_empty) and before.strip() and first and first < other.start():
+        yield Span(first, other.start())
     following = target[last : last + 1]
     has_sign = following in _PUNCTUATION and after in _PUNCTUATION
     has_sign |= following == after and after in _OPENING
-    if (not ends or has_sign) and after.strip() and last < len(target):
-        if other.end() < last:
-            yield Span(other.end(), last)
+    if (not ends or has_sign) and after.strip() and last < len(target) and other.end() < last:
+        yield Span(other.end(), last)

@@ -60,7 +60,8 @@ def segments(text: str, language: str) -> Iterator[Segment]:
     """The sentences of a text. Separators and texts, joined, are exactly the text.
 
     A line break always ends a sentence: lists, addresses and poems have no full stops. So does a
-    tab, between the cells of a table. The separator includes the markers of the line (`service.translation.line_markers`).
+    tab, between the cells of a table. The separator includes the markers of the line
+    (`service.translation.line_markers`).
 
     Args:
         text: any text.

@@ -1,4 +1,4 @@
-"""What trusted proxies say of a request: its client's address, its scheme and its host."""
+"""The headers of trusted proxies: the client's address, the scheme and the host of a request."""
 
 from __future__ import annotations
 

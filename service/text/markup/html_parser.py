@@ -52,7 +52,7 @@ _VOID = frozenset(
 
 # Every character of a line break is a space to the model, which keeps positions. So is a tab.
 _LINE_BREAKS = {ord(c): " " for c in "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
-# What divides text whose line breaks are kept, also as entities.
+# Line breaks and tabs that divide text, also as entities.
 _BREAKS = re.compile(
     r"((?:[\n\r\v\f\x1c-\x1e\x85\u2028\u2029\t]|&#(?:0*(?:9|10|13)|[xX]0*[9aAdD]);)++)"
 )

@@ -27,7 +27,7 @@ _READINGS = {"rt", "rp", "rtc"}
 _MAX_ITEMS, _MAX_CHARACTERS, _MAX_WORDS = 16, 32, 3
 _MAX_URL = 2000
 _NUMBERS = r"\d{1,4}[a-z]?(?:\s?[,;.–-]\s?\d{1,4}[a-z]?){0,4}"
-# What refers to a note, whatever the element.
+# The reference to a note, in any element.
 _REFERENCE = re.compile(
     rf"""
     {_NUMBERS} | [*†‡§¶#]{{1,3}}
@@ -50,7 +50,7 @@ class _Mark:
 
 
 def with_marks(run: TextRun) -> TextRun:
-    """A run in which marks and formulas are items of their own; neighbours that are copied are one."""
+    """A run with marks and formulas as items; neighbours that are copied become one."""
     if all(isinstance(item, Chars) for item in run.items):
         return run
     return TextRun(list(_merged(_formulas(list(_Marks(run.items).found())))))
@@ -81,7 +81,7 @@ class _Marks:
             index += 1
 
     def _replaced(self, start: int, end: int, before: str) -> _Mark | Verbatim | None:
-        """What takes the place of an element; None if it is an ordinary one."""
+        """The item that replaces an element; None if it is an ordinary one."""
         inside = self._items[start + 1 : min(end, start + _MAX_ITEMS)]
         if len(inside) < end - start - 1 or any(isinstance(item, Verbatim) for item in inside):
             return None
@@ -148,7 +148,7 @@ def _formulas(items: Sequence[Item | _Mark]) -> Iterator[Item]:
 
 
 def _formula(items: Sequence[Item | _Mark], start: int) -> tuple[list[str], int, Chars | None]:
-    """What follows the first word of a formula, where it ends, and the rest of its last text.
+    """The rest of a formula after its first word, its end, and the text after it.
 
     A formula has a mark with a word behind it; marks at its end belong to it.
     """
@@ -183,7 +183,7 @@ def _can_be_cut(chars: Chars) -> bool:
 
 
 def _merged(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, where neighbours that are copied are one: the model keeps one placeholder better."""
+    """The items, with one placeholder for neighbours that are copied: the model keeps it better."""
     copied: list[str] = []
     for item in items:
         if isinstance(item, Verbatim):

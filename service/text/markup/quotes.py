@@ -16,11 +16,7 @@ _BETWEEN = 3
 
 
 class Quotes:
-    """The quotation marks of a run's text.
-
-    Args:
-        tree: of the run.
-    """
+    """The quotation marks of a run's text."""
 
     def __init__(self, tree: RunTree) -> None:
         self._tree = tree

@@ -45,7 +45,8 @@ async def test_links_stay_around_their_words(text: str, read: str, kept: list[st
 
 
 @pytest.mark.parametrize(
-    "text", ["a `dog` runs", "``a``", "a_b `x`", "a < b > c", "Run `ls -l`, then `cd <dir>`.", "a:`b"]
+    "text",
+    ["a `dog` runs", "``a``", "a_b `x`", "a < b > c", "Run `ls -l`, then `cd <dir>`.", "a:`b"],
 )
 def test_other_texts_have_none(text: str) -> None:
     assert not has_links(text)

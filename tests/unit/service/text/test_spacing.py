@@ -34,9 +34,7 @@ def test_spaces_beside_tags(source: str, target: str, expected: str) -> None:
     assert without_invented_spaces(source, Candidate(target)).text == expected
 
 
-@given(
-    source=st.text("a <b>/.[", max_size=20), target=st.text("a <b>/.[", max_size=20)
-)
+@given(source=st.text("a <b>/.[", max_size=20), target=st.text("a <b>/.[", max_size=20))
 def test_only_spaces_go(source: str, target: str) -> None:
     text = without_invented_spaces(source, Candidate(target)).text
     assert text.replace(" ", "") == target.replace(" ", "")
