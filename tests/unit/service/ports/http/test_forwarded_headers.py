@@ -30,8 +30,8 @@ async def seen(proxies: list[str], peer: str, **headers: str) -> tuple[str, str,
     }
     scope: dict[str, Any] = {"type": "http", "scheme": "http", "client": (peer, 1234)}
     await ForwardedHeaders(app, proxies)({**scope, "headers": list(given.items())}, None, None)  # type: ignore[arg-type]
-    [scope] = found
-    return scope["client"][0], scope["scheme"], dict(scope["headers"])[b"host"].decode()
+    [got] = found
+    return got["client"][0], got["scheme"], dict(got["headers"])[b"host"].decode()
 
 
 @pytest.mark.parametrize("proxies", [["10.0.0.0/8"], ["192.0.2.1", "10.1.2.3"], ["*"]])
