@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
+from typing import Any
 
 import grpc
 import pytest
@@ -65,7 +66,8 @@ async def test_keepalive_pings_at_the_interval_of_the_setting_end_no_connection(
         grpc.aio.insecure_channel(running.address, options=options) as channel,
     ):
         await channel.channel_ready()
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
         await watch.read()
         if has_call:
             ended = asyncio.ensure_future(watch.read())

@@ -12,6 +12,7 @@ from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
 
 # Remains of a placeholder that the model has not copied exactly.
+_IN_BRACES = re.compile(r"\{[^{}\s]+\}")
 _SPOILT = re.compile(r"\{+\s?\d{0,3}\s?\}*|\}+")
 
 
@@ -37,10 +38,10 @@ class _Renderer:
         self._target = target
         self._encode = encode
         self._used = {node.placeholder for node in tree.verbatim}
+        # Of the text itself, or of terms of a glossary.
         self._has_braces = any(
-            part.raw and not part.owner.placeholder and not {*part.text}.isdisjoint("{}")
-            for part in tree.parts
-        )
+            not part.owner.placeholder and not {*part.text}.isdisjoint("{}") for part in tree.parts
+        ) or any(name not in self._used for name in _IN_BRACES.findall(target))
         # What was copied is written as in the source, with its entities and white space.
         self._copies = [
             link for link in links if tree.text[slice(*link.source)] == target[slice(*link.target)]

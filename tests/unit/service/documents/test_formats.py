@@ -500,18 +500,18 @@ def test_marks_of_notes_stand_above_the_line_in_all_formats() -> None:
         '<style:text-properties style:text-position="super 58%"/></style:style>'
         "</office:automatic-styles>"
     )
-    paragraph = f"<text:p>The moon is old{span}1</text:span> and cold.</text:p>"
+    line = f"<text:p>The moon is old{span}1</text:span> and cold.</text:p>"
     content = (
         '<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
         ' xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
         ' xmlns:style="urn:oasis:names:tc:opendocument:xmlns:style:1.0">'
-        f"{styles}<office:body><office:text>{paragraph}</office:text></office:body>"
+        f"{styles}<office:body><office:text>{line}</office:text></office:body>"
         "</office:document-content>"
     )
     [text] = texts(read("a.odt", samples.odt(content)))
     assert text == 'The moon is old<sup id="0">1</sup> and cold.'
-    written = read("a.odt", samples.odt(content)).write([text.replace("old", "OLD")])
-    assert f"The moon is OLD{span}1</text:span>".encode() in samples_content(written)
+    moved = read("a.odt", samples.odt(content)).write([text.replace("old", "OLD")])
+    assert f"The moon is OLD{span}1</text:span>".encode() in samples_content(moved)
     unit = (
         '<xliff version="1.2"><file source-language="en" target-language="de"><body>'
         '<trans-unit id="1"><source>old<g id="1" ctype="x-sup">1</g> and <g id="2">b</g></source>'

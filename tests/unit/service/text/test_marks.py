@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.text.markup.document import Atom, Chars, TextRun, Verbatim
+from service.text.markup.document import Atom, Chars, Item, TextRun, Verbatim
 from service.text.markup.html_parser import parse_markup
 from service.text.markup.marks import with_marks
 from service.text.markup.markup_translator import MarkupTranslator
@@ -151,5 +151,5 @@ def test_nested_and_repeated_marks_take_linear_time() -> None:
 def test_plain_runs_are_as_they_were() -> None:
     run = TextRun([Chars("a dog", "a dog")])
     assert with_marks(run) is run
-    items = [Chars("a ", "a "), Verbatim("<i>x</i>"), Atom("<img>")]
+    items: list[Item] = [Chars("a ", "a "), Verbatim("<i>x</i>"), Atom("<img>")]
     assert list(with_marks(TextRun(items)).items) == items
