@@ -229,11 +229,11 @@ LIBRE_KEYS, DEEPL_KEYS = {"error"}, {"message"}
     [
         ("GET", LIBRE, 405, LIBRE_KEYS),
         ("POST", "/suggest", 404, LIBRE_KEYS),
-        ("POST", "/translate/", 404, LIBRE_KEYS),
+        ("POST", "/translate/x", 404, LIBRE_KEYS),
         ("DELETE", "/health", 405, LIBRE_KEYS),
         ("GET", DEEPL, 405, DEEPL_KEYS),
         ("POST", "/v2/document", 404, DEEPL_KEYS),
-        ("GET", "/v3/glossaries/", 404, DEEPL_KEYS),
+        ("GET", "/v3/glossaries/x/y/z", 404, DEEPL_KEYS),
         ("GET", "/v3/projectsx", 404, DEEPL_KEYS),
     ],
 )
