@@ -20,7 +20,7 @@ from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
 # Texts of so many characters are joined within some milliseconds, on the event loop.
-_SMALL_CHARACTERS = 10_000
+_SMALL_CHARACTERS = 1000
 # Characters of a line of wrapped text: addresses and poems have shorter lines.
 _MIN_WIDTH, _MAX_WIDTH = 50, 100
 # A paragraph is wrapped if at most this share of its line breaks is none of wrapping.

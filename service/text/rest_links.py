@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Unpack
 
+from service.common.fairness import in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed
@@ -23,6 +24,8 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
+# Texts of so many characters are searched within some milliseconds, on the event loop.
+_SMALL_CHARACTERS = 1000
 # Repetitions have limits: linear time on any input.
 _ROLE = r":[A-Za-z][\w:.+-]{0,40}:"
 _LINK = re.compile(
@@ -42,9 +45,28 @@ _SIGN = re.compile(rf">`_|\w`__?(?!\w)|\]_(?!\w)|{_ROLE}`")
 
 
 def has_links(text: str) -> bool:
-    """Whether a text has links of reStructuredText; a fast scan."""
-    may_have = "`_" in text or ":`" in text or "]_" in text
-    return may_have and _SIGN.search(text) is not None and _LINK.search(text) is not None
+    """Whether a text has links of reStructuredText."""
+    if not _may_have_links(text):
+        return False
+    return _SIGN.search(text) is not None and _LINK.search(text) is not None
+
+
+def _may_have_links(text: str) -> bool:
+    """A fast scan, for the many that have none."""
+    return "`_" in text or ":`" in text or "]_" in text
+
+
+async def _linked(texts: Sequence[str]) -> list[int]:
+    """The indices of texts that have links."""
+    found = [index for index, text in enumerate(texts) if _may_have_links(text)]
+    if not found:
+        return []
+
+    def search() -> list[int]:
+        return [index for index in found if has_links(texts[index])]
+
+    is_small = sum(len(texts[index]) for index in found) <= _SMALL_CHARACTERS
+    return await (on_loop(search) if is_small else in_thread(search))
 
 
 def parse_links(text: str) -> Document:
@@ -86,7 +108,7 @@ class RestLinkTranslator:
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
         """Translate texts, as `LinkedTranslator.translate`; results with links of the text none."""
-        linked = [index for index, text in enumerate(texts) if has_links(text)]
+        linked = await _linked(texts)
         if not linked:
             return await self._below.translate(texts, options, **shared)
         if options is not None and (options.target_prefix or options.returns_sentences):
@@ -125,7 +147,7 @@ class RestLinkTranslator:
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream; one with links is one delta."""
         prefix = options is not None and options.target_prefix
-        if prefix or not has_links(text):
+        if prefix or not await _linked([text]):
             async for event in self._below.stream(text, options, **shared):
                 yield event
             return
