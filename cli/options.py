@@ -84,8 +84,25 @@ Verbatim = Annotated[
     typer.Option(help="Keep placeholders, URLs, numbers and the like, or leave them to the model."),
 ]
 
+
+def _check_line_breaks(value: str | None) -> str | None:
+    if value not in (None, "keep", "join", "auto"):
+        fail(f"--line-breaks: must be keep, join or auto, not {value!r}", 2)
+    return value
+
+
 AdaptCase = Annotated[
     bool, typer.Option(help="Translate CAPITALS and Title Case in another letter case.")
+]
+
+LineBreaks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="keep|join|auto",
+        help="What a line break within a text is: the end of a sentence, a space, or a space where "
+        "the text is wrapped at one width. Default: as the format has them, keep for plain text.",
+        callback=_check_line_breaks,
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ from cli.options import (
     BeamSize,
     GlossaryFile,
     GlossaryName,
+    LineBreaks,
     Server,
     TlsArgument,
     Verbatim,
@@ -73,6 +74,7 @@ def translate(
     glossary_name: GlossaryName = "",
     verbatim: Verbatim = True,
     adapt_case: AdaptCase = True,
+    line_breaks: LineBreaks = None,
     mime_type: Annotated[
         str,
         typer.Option(
@@ -100,6 +102,11 @@ def translate(
         fail("--mime-type: a stream takes plain text only")
     if n_best is not None and mime_type:
         fail("--mime-type: --n-best takes plain text only")
+    if line_breaks not in (None, "keep") and not texts:
+        fail(
+            "--line-breaks: standard input is translated line by line; give the text as an "
+            "argument, or translate a file with `dragoman translate-file`"
+        )
     if beam_size is not None and (n_best or 0) > beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
@@ -122,6 +129,7 @@ def translate(
         glossary=read_glossary(glossary, glossary_name),
         verbatim=None if verbatim else VerbatimKinds.none(),
         adapt_letter_case=None if adapt_case else False,
+        line_breaks=line_breaks,
         **({"mime_type": mime_type} if mime_type else {}),
     )
     run_lines(_run(arguments, texts or [], stream))

@@ -22,6 +22,7 @@ from cli.options import (
     BeamSize,
     GlossaryFile,
     GlossaryName,
+    LineBreaks,
     Server,
     TlsArgument,
     Verbatim,
@@ -64,6 +65,7 @@ def translate_file(
     glossary_name: GlossaryName = "",
     verbatim: Verbatim = True,
     adapt_case: AdaptCase = True,
+    line_breaks: LineBreaks = None,
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 300,
 ) -> None:
     """Translate a document, and keep its structure.
@@ -86,12 +88,13 @@ def translate_file(
     )
     terms = read_glossary(glossary, glossary_name)
     # Settings that translations depend on, apart from the models: the cache is for one command.
-    depends_on = [chosen, beam_size, terms and asdict(terms), verbatim, adapt_case]
+    depends_on = [chosen, beam_size, terms and asdict(terms), verbatim, adapt_case, line_breaks]
     options: dict[str, Any] = dict(
         search=Search(beam_size=beam_size),
         glossary=terms,
         verbatim=None if verbatim else VerbatimKinds.none(),
         adapt_letter_case=None if adapt_case else False,
+        line_breaks=line_breaks,
     )
 
     async def run() -> list[str]:

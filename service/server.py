@@ -217,6 +217,8 @@ class Server:
             allowed_hosts=settings.http_allowed_hosts,
             allow_origin=settings.http_allow_origin,
             tls=self._tls,
+            prefix=settings.http_prefix,
+            trusted_proxies=settings.http_trusted_proxies,
         )
 
     def _start_serving(self, registry: Registry) -> None:

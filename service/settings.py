@@ -94,6 +94,17 @@ class Settings:
         "https://app.example.org; repeatable, or several separated by commas. * allows the pages "
         "of any site. Default: none.",
     )
+    http_prefix: str = _setting(
+        "/",
+        "Path that a proxy serves the HTTP port under, such as /mt. All paths are there with it "
+        "and without it; URLs in answers have it.",
+    )
+    http_trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "Addresses and networks of proxies, such as 10.0.0.0/8, whose headers x-forwarded-for, "
+        "x-forwarded-proto and x-forwarded-host are believed over HTTP; repeatable, or several "
+        "separated by commas. * for any. Default: none.",
+    )
     keys: str = _setting(
         "",
         "File of API keys, written by `dragoman keys`: calls need one of them. Without it, anyone "
@@ -275,6 +286,13 @@ class Settings:
         "Lifetime of a connection (its calls are finished first). With the next connection, a "
         "client discovers new replicas.",
         minimum=1.0,
+        maximum=86_400.0,
+    )
+    min_ping_seconds: float = _setting(
+        1.0,
+        "The shortest interval of the keepalive pings of a gRPC client, with and without calls in "
+        "progress. A connection whose client sends them more often is closed.",
+        minimum=0.001,
         maximum=86_400.0,
     )
     max_client_metrics: int = _setting(

@@ -59,6 +59,8 @@ class TextArguments(SearchArguments, total=False):
         glossary: terms and the translations that they are to have.
         verbatim: what the translation keeps as it is in the text; by default all kinds.
         adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
+        line_breaks: "keep", "join" (a line break within a paragraph is a space) or "auto" (join
+            paragraphs that are wrapped at one width); by default as the format has them.
     """
 
     split_sentences: bool | None
@@ -66,6 +68,7 @@ class TextArguments(SearchArguments, total=False):
     glossary: Glossary | None
     verbatim: VerbatimKinds | None
     adapt_letter_case: bool | None
+    line_breaks: str | None
 
 
 class TranslateArguments(TextArguments, total=False):

@@ -48,6 +48,7 @@ ENUMS: dict[str, tuple[str, Any]] = {
     "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
     "priority": ("PRIORITY", pb.Priority),
     "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
+    "line_breaks": ("LINE_BREAKS", pb.LineBreaks),
 }
 _TOO_LARGE = "Received message larger than max"
 _DETAILS = "grpc-status-details-bin"

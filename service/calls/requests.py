@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.domain.requests import Priority
+from service.text.line_breaks import LineBreaks
 from service.text.things.things import ALL_KINDS, ThingKind
 from service.translation.options import TranslateOptions
 
@@ -47,6 +48,7 @@ class TextRequest(ModelRequest):
         adapt_letter_case: whether CAPITALS and Title Case are translated in another letter case.
         glossary: name or id of a glossary; "" for none.
         entries: terms and translations, which have precedence over the glossary's.
+        line_breaks: meaning of a line break within a text; None for the default of the format.
     """
 
     allow_pivot: bool | None = None
@@ -57,3 +59,4 @@ class TextRequest(ModelRequest):
     adapt_letter_case: bool = True
     glossary: str = ""
     entries: Sequence[tuple[str, str]] = ()
+    line_breaks: LineBreaks | None = None

@@ -66,4 +66,5 @@ def _text_options(request: TextRequest, named: Glossary) -> TextOptions:
         verbatim=request.verbatim,
         adapt_letter_case=request.adapt_letter_case,
         glossary=Glossary.of(request.entries).over(named) if request.entries else named,
+        line_breaks=request.line_breaks,
     )

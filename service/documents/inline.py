@@ -1,7 +1,8 @@
 """Tags inside of a sentence: to an HTML fragment, and back from its translation.
 
-An element of a document with text in it becomes `<span id="3">`, one without text `<img id="4">`,
-so that the translation of markup knows both. The number says which element it was.
+An element of a document with text in it becomes `<span id="3">` (`<sup id="3">` if it is raised or
+lowered, as the marks of footnotes are), one without text `<img id="4">`, so that the translation of
+markup knows both. The number says which element it was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_TAG = re.compile(r'<span id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>)')
+_TAG = re.compile(r'<(span|sup) id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>|</sup>)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,10 @@ class InlineText:
 
 @dataclass(frozen=True, slots=True)
 class InlineStart:
-    """The beginning of element `number`."""
+    """The beginning of element `number`, which may stand above or below the line."""
 
     number: int
+    is_script: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,20 @@ InlineItem = InlineText | InlineStart | InlineEnd | InlineAtom
 
 def to_html(items: Iterable[InlineItem]) -> str:
     """A fragment of HTML for balanced items."""
-    return "".join(map(_tag, items))
-
-
-def _tag(item: InlineItem) -> str:
-    match item:
-        case InlineText(text):
-            return html.escape(text, quote=False)
-        case InlineStart(number):
-            return f'<span id="{number}">'
-        case InlineAtom(number):
-            return f'<img id="{number}">'
-    return "</span>"
+    pieces: list[str] = []
+    names: list[str] = []  # of open elements
+    for item in items:
+        match item:
+            case InlineText(text):
+                pieces.append(html.escape(text, quote=False))
+            case InlineStart(number, is_script):
+                names.append("sup" if is_script else "span")
+                pieces.append(f'<{names[-1]} id="{number}">')
+            case InlineAtom(number):
+                pieces.append(f'<img id="{number}">')
+            case InlineEnd():
+                pieces.append(f"</{names.pop()}>")
+    return "".join(pieces)
 
 
 def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
@@ -79,12 +83,12 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
         if tag.start() > end:
             items.append(InlineText(html.unescape(text[end : tag.start()])))
         end = tag.end()
-        if tag[3]:
+        if tag[4]:
             if opened and opened.pop():
                 items.append(InlineEnd())
                 depth -= 1
             continue
-        item = InlineStart(int(tag[1])) if tag[1] else InlineAtom(int(tag[2]))
+        item = InlineStart(int(tag[2]), tag[1] == "sup") if tag[1] else InlineAtom(int(tag[3]))
         counts = missing.get(item.number) == item
         if counts:
             del missing[item.number]

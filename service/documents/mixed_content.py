@@ -27,6 +27,8 @@ class InlineKind(enum.Enum):
 
     PAIR = enum.auto()
     """Its content is part of the text."""
+    SCRIPT = enum.auto()
+    """As PAIR, above or below the line, as the mark of a footnote."""
     ATOM = enum.auto()
     """It is copied with its content."""
 
@@ -61,13 +63,14 @@ class MixedContent:
         self._add_text(parent.text)
         for child in parent:
             number = len(self.elements)
-            if classify(child) is InlineKind.PAIR:
+            kind = classify(child)
+            if kind is not InlineKind.ATOM:
                 if items and isinstance(items[-1], InlineEnd) and self._repeats(child):
                     items.pop()  # two neighbours that are formatted alike are one
                     self._repeated.append(child)
                 else:
                     self.elements.append(child)
-                    items.append(InlineStart(number))
+                    items.append(InlineStart(number, kind is InlineKind.SCRIPT))
                 self._add(child, classify)
                 items.append(InlineEnd())
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
 
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+_STYLE = "urn:oasis:names:tc:opendocument:xmlns:style:1.0"
+_POSITION = f"{{{_STYLE}}}text-position"
 _SPACES = re.compile(r"[ \t\r\n]+")
 _PARTS = ("content.xml", "styles.xml")
 _PAIRS = {"span", "a", "ruby", "ruby-base"}
@@ -52,7 +55,7 @@ class OpenDocumentText:
                 continue
             source = self._archive.read(name)
             root = parse_xml(source, counts, name)
-            paragraphs = _paragraphs(root, limits)
+            paragraphs = _paragraphs(root, limits, _scripts(root))
             self._parts.append((name, source, root, paragraphs))
             segments += [paragraph.segment for paragraph in paragraphs]
             limits.check_segments(len(segments))
@@ -76,14 +79,27 @@ class OpenDocumentText:
         return self._archive.write(changed)
 
 
-def _paragraphs(root: Element, limits: DocumentLimits) -> list[MixedContent]:
+def _scripts(root: Element) -> frozenset[str]:
+    """The names of styles whose text stands above or below the line."""
+    return frozenset(
+        style.get(f"{{{_STYLE}}}name", "")
+        for style in root.iter(f"{{{_STYLE}}}style")
+        for properties in style.iter(f"{{{_STYLE}}}text-properties")
+        if not properties.get(_POSITION, "0%").startswith("0")
+    )
+
+
+def _paragraphs(
+    root: Element, limits: DocumentLimits, scripts: frozenset[str]
+) -> list[MixedContent]:
+    classify = functools.partial(_classify, scripts=scripts)
     found = []
     walk = etree.iterwalk(root, events=("start",), tag=(*_PARAGRAPHS, _SKIPPED))
     for _, element in walk:
         if element.tag == _SKIPPED:
             walk.skip_subtree()
             continue
-        content = MixedContent.of(element, _classify)
+        content = MixedContent.of(element, classify)
         content.items = [
             # As it is shown: further spaces are elements.
             InlineText(_SPACES.sub(" ", item.text)) if isinstance(item, InlineText) else item
@@ -95,6 +111,8 @@ def _paragraphs(root: Element, limits: DocumentLimits) -> list[MixedContent]:
     return found
 
 
-def _classify(element: Element) -> InlineKind:
-    is_pair = namespace(element) == _TEXT and local_name(element) in _PAIRS
-    return InlineKind.PAIR if is_pair else InlineKind.ATOM
+def _classify(element: Element, scripts: frozenset[str]) -> InlineKind:
+    if namespace(element) != _TEXT or local_name(element) not in _PAIRS:
+        return InlineKind.ATOM
+    is_script = element.get(f"{{{_TEXT}}}style-name") in scripts
+    return InlineKind.SCRIPT if is_script else InlineKind.PAIR

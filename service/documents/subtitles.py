@@ -18,7 +18,14 @@ _NUMBER = re.compile(r"\s*\d{1,9}\s*")
 # Positions, such as {\an8}, at the beginning of a subtitle.
 _POSITION = re.compile(r"(?:\{\\[^{}]{0,100}\})*")
 _TAG = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]{0,200}>", re.IGNORECASE)
-_DIALOGUE = re.compile(r"\s*[-–—]\s*\S")
+_OPENING = r"(?:\s|\{\\[^{}]{0,100}\}|<(?:i|b|u|s|font)\b[^<>]{0,200}>)*+"
+# A line of another speaker: after a dash or two angle brackets.
+_DIALOGUE = re.compile(rf"{_OPENING}(?:[-–—‐−]|>>)\s*+[^\s>-]", re.IGNORECASE)
+# A line that begins with the name of its speaker: "TOM: Hello", "[Tom] Hello", "Tom Miller: Hello".
+_NAMED = re.compile(
+    rf"{_OPENING}(?:[^\W\d_a-z][\w.'’-]{{0,30}}(?: [^\W\d_a-z][\w.'’-]{{0,30}}){{0,2}}+:|"
+    rf"\[[^\[\]]{{1,40}}\]|\([^()]{{1,40}}\))\s*+\S"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class _Part:
 
 
 class Subtitles:
-    """A file of subtitles. Lines that begin with dashes are of several speakers: each is a segment.
+    """A file of subtitles. A line of another speaker begins a segment: after a dash, or a name.
 
     Args:
         data: the file.
@@ -88,11 +95,17 @@ class Subtitles:
 
 def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
     """The segments of one subtitle."""
-    if len(lines) > 1 and all(map(_DIALOGUE.match, lines)):
-        for line in lines:
-            yield _text_part([line])
-    elif lines:
-        yield _text_part(lines)
+    begins = [_DIALOGUE.match(line) is not None for line in lines]
+    if not any(begins) and all(map(_NAMED.match, lines)):
+        begins = [True] * len(lines)
+    speech: list[str] = []
+    for line, is_other in zip(lines, begins, strict=True):
+        if is_other and speech:
+            yield _text_part(speech)
+            speech = []
+        speech.append(line)
+    if speech:
+        yield _text_part(speech)
 
 
 def _text_part(lines: Sequence[str]) -> _Part:

@@ -33,7 +33,7 @@ from service.documents.inline import (
     merged,
     to_html,
 )
-from service.documents.word_runs import NOISE, RunNode, format_of, nodes_of
+from service.documents.word_runs import NOISE, RunNode, format_of, is_raised, nodes_of
 from service.documents.xml_parts import (
     Element,
     add_copy,
@@ -110,7 +110,8 @@ class _Group:
                     self.items[-1:] = [InlineText(child.text), InlineEnd()]
                 else:
                     number = self._number(child)
-                    self.items += [InlineStart(number), InlineText(child.text), InlineEnd()]
+                    start = InlineStart(number, is_raised(child.element))
+                    self.items += [start, InlineText(child.text), InlineEnd()]
                     before = child.look
             else:
                 self.items.append(InlineAtom(self._number(child)))

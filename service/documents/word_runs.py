@@ -119,6 +119,15 @@ def format_of(run: Element) -> Element | None:
     return next((child for child in run if local_name(child) == "rPr"), None)
 
 
+def is_raised(run: Element) -> bool:
+    """Whether a run stands above or below the line."""
+    form = format_of(run)
+    return form is not None and any(
+        local_name(child) == "vertAlign" and not str(child.values()[:1]).count("baseline")
+        for child in form
+    )
+
+
 def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[RunNode]:
     """The content of a paragraph; not that of text boxes in it.
 

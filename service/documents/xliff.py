@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ from service.documents.xml_parts import (
     write_xml,
 )
 
+# Types of elements above or below the line, such as x-sup and x-html-sub.
+_SCRIPT = re.compile(r"\b(?:sup|sub)(?:script)?\b", re.IGNORECASE)
 _PAIRS = {"g", "mrk", "pc"}
 # Targets that are no translation yet, or one that has to be made again.
 _OPEN_STATES = {"new", "needs-translation", "initial", ""}
@@ -226,4 +229,7 @@ def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict
 
 
 def _classify(element: Element) -> InlineKind:
-    return InlineKind.PAIR if local_name(element) in _PAIRS else InlineKind.ATOM
+    if local_name(element) not in _PAIRS:
+        return InlineKind.ATOM
+    kinds = f"{element.get('ctype', '')} {element.get('subType', '')}"
+    return InlineKind.SCRIPT if _SCRIPT.search(kinds) else InlineKind.PAIR

@@ -20,6 +20,7 @@ from service.fronts.deepl_glossaries import DeepLGlossaries
 from service.fronts.http.fields import Fields
 from service.fronts.http.front_endpoint import Failure, FrontCall, operation
 from service.fronts.language_names import language_name
+from service.text.line_breaks import LineBreaks
 
 _QUOTA_EXCEEDED = 456
 _STATUSES = {grpc.StatusCode.NOT_FOUND: 400, grpc.StatusCode.UNAUTHENTICATED: 403}
@@ -33,7 +34,7 @@ _TRANSLATE = {
     "target_lang": "the language to translate into",
     "tag_handling": "xml or html",
     "ignore_tags": "tags whose content is not translated",
-    "split_sentences": "1 (default), 0 or nonewlines",
+    "split_sentences": "1, 0 or nonewlines; 1 by default, but nonewlines with tag_handling html",
     "glossary_id": "of a glossary that was made here, or the name of one of the server",
     "formality": "default, prefer_more or prefer_less: without effect",
     "show_billed_characters": "whether to return the characters that count",
@@ -128,13 +129,16 @@ def _with_options(request: TextRequest, fields: Fields) -> TextRequest:
     fields.choice("formality", _FORMALITIES, "default")
     request = replace(request, glossary=fields.text("glossary_id"))
     kind = fields.choice("tag_handling", ("", "xml", "html"))
-    split = fields.text_or_flag("split_sentences", "1")
+    # In HTML, a line break is a space unless the request says otherwise.
+    split = fields.text_or_flag("split_sentences", "nonewlines" if kind == "html" else "1")
     if split not in ("0", "1", "nonewlines"):
         raise InvalidArgumentError("split_sentences", "must be one of 0, 1, nonewlines")
-    if split == "nonewlines" and not kind:
-        raise InvalidArgumentError("split_sentences", "nonewlines is for tag_handling only")
     if split == "0":
         request = replace(request, options=lambda default: replace(default, split_sentences=False))
+    elif split == "nonewlines":
+        request = replace(request, line_breaks=LineBreaks.JOIN)
+    elif kind:
+        request = replace(request, line_breaks=LineBreaks.KEEP)
     if kind:
         request = replace(request, mime_type=f"text/{kind}", ignore_tags=_tags(fields))
     return request

@@ -47,18 +47,25 @@ _STATUSES = {
     grpc.StatusCode.CANCELLED: 500,
 }
 _KEY = {"api_key": "a key of the server, if it has keys"}
+# Fields that LibreTranslate lacks.
+_TERMS = {
+    "glossary": "the name of a glossary of the server",
+    "do_not_translate": "a term, or a list of terms, that stay as they are",
+}
 _TRANSLATE = {
     "q": "a text, or a list of texts",
     "source": "the language of the texts, or auto",
     "target": "the language to translate into",
     "format": "text (default) or html",
     "alternatives": "how many other translations to return",
+    **_TERMS,
     **_KEY,
 }
 _FILE = {
     "file": f"a document: {', '.join(READERS)}",
     "source": "the language of the document, or auto",
     "target": "the language to translate into",
+    **_TERMS,
     **_KEY,
 }
 _DETECT = {"q": "a text", **_KEY}
@@ -73,6 +80,8 @@ _FIELD_NAMES = {
     "file_name": "file",
     "source_language_code": "source",
     "target_language_code": "target",
+    "glossary.name": "glossary",
+    "glossary.entries": "do_not_translate",
 }
 
 
@@ -104,7 +113,11 @@ class LibreTranslate(Front):
         texts = fields.needed_texts("q")
         is_html = fields.choice("format", ("text", "html"), "text") == "html"
         request = TextRequest(
-            source=source, target=target, mime_type="text/html" if is_html else ""
+            source=source,
+            target=target,
+            mime_type="text/html" if is_html else "",
+            glossary=fields.text("glossary"),
+            entries=_kept_terms(fields),
         )
         if num_alternatives:
             options = functools.partial(_with_hypotheses, num_alternatives + 1)
@@ -131,7 +144,12 @@ class LibreTranslate(Front):
         size, limit = len(file.content), self._max_file_bytes
         if size > limit:
             raise InvalidArgumentError("file", f"{size:,} bytes, the limit is {limit:,}")
-        request = TextRequest(source=fields.needed("source"), target=target)
+        request = TextRequest(
+            source=fields.needed("source"),
+            target=target,
+            glossary=fields.text("glossary"),
+            entries=_kept_terms(fields),
+        )
         translated = await translate_document(call.backend, file.name, file.content, request)
         path = PurePath(file.name.replace("\\", "/"))
         name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
@@ -182,6 +200,15 @@ class LibreTranslate(Front):
                 "target": {"code": first, "name": language_name(first)},
             },
         }
+
+
+def _kept_terms(fields: Fields) -> list[tuple[str, str]]:
+    """The terms that stay as they are, as entries of a glossary. Raises InvalidArgumentError."""
+    terms = fields.texts("do_not_translate")
+    for index, term in enumerate(terms):
+        if "|" in term:  # which separates several translations of a term
+            raise InvalidArgumentError(f"do_not_translate[{index}]", "must not contain |")
+    return [(term, term) for term in terms]
 
 
 def _detected(code: str, confidence: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from service.errors import InvalidArgumentError
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
+from service.text.line_breaks import LineBreaks
 from service.text.things.things import ThingKind
 
 MAX_IGNORED_TAGS = 100
@@ -53,6 +54,7 @@ class TextOptions:
         verbatim: kinds of things that are kept as they are.
         adapt_letter_case: whether CAPITALS and Title Case are translated in another letter case.
         glossary: terms and their translations.
+        line_breaks: what a line break within a text is; None for the default of the format.
     """
 
     mime_type: MimeType = MimeType.PLAIN
@@ -60,10 +62,15 @@ class TextOptions:
     verbatim: frozenset[ThingKind] = frozenset()
     adapt_letter_case: bool = False
     glossary: Glossary = NO_GLOSSARY
+    line_breaks: LineBreaks | None = None
 
     def __post_init__(self) -> None:
         if self.ignore_tags and self.mime_type not in (MimeType.HTML, MimeType.XML):
             raise InvalidArgumentError("options.ignore_tags", "only HTML and XML have tags")
+        if self.mime_type is MimeType.MARKDOWN and self.line_breaks is LineBreaks.KEEP:
+            raise InvalidArgumentError(
+                "options.line_breaks", "Markdown has rules of its own, without KEEP"
+            )
 
     @property
     def needs_terms(self) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from service.text.interface import LinkedTranslator
+from service.text.line_breaks import LineBreaks, LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
+from service.text.rest_links import RestLinkTranslator
 from service.text.things.sentence_repair import TermRules
 from service.text.things.terms_translator import TermsTranslator
+from service.text.things.things import ThingKind
 from service.translation.pivot import PivotTranslator
 from service.translation.translator import Translator
 
@@ -33,5 +36,10 @@ def text_translator(
         )
         translator = TermsTranslator(translator, rules, sentences.limits)
     if options.mime_type is not MimeType.PLAIN:
-        translator = MarkupTranslator(translator, options, sentences.limits)
+        return MarkupTranslator(translator, options, sentences.limits)
+    if ThingKind.CODE in options.verbatim:
+        translator = RestLinkTranslator(translator, options, sentences.limits)
+    if options.line_breaks not in (None, LineBreaks.KEEP):
+        mode = options.line_breaks
+        translator = LineJoiner(translator, mode, sentences.limits, languages[0])
     return translator

@@ -28,7 +28,8 @@ _WINDOW = 4096
 _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
 
 # No pattern begins with a repetition: they take linear time on any input.
-_LINE_BREAK = re.compile(r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
+# A tab divides cells as a line break does lines.
+_LINE_BREAK = re.compile(r"([\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _CLAUSE_END = re.compile(r"[,;:،؛…]\s|[、，；：]|\s[–—-]\s")
 _WORD_END = re.compile(r"\s+")
 
@@ -58,8 +59,9 @@ def split_text(text: str, language: str) -> list[Segment]:
 def segments(text: str, language: str) -> Iterator[Segment]:
     """The sentences of a text. Separators and texts, joined, are exactly the text.
 
-    A line break always ends a sentence: lists, addresses and poems have no full stops. The
-    separator includes the markers of the line (`service.translation.line_markers`).
+    A line break always ends a sentence: lists, addresses and poems have no full stops. So does a
+    tab, between the cells of a table. The separator includes the markers of the line
+    (`service.translation.line_markers`).
 
     Args:
         text: any text.
@@ -132,7 +134,7 @@ def _ended(segments: list[Segment], separator: str) -> list[Segment]:
 
 
 def _lines(text: str) -> Iterable[tuple[str, str]]:
-    """The lines of a text, each with the line breaks after it; "" after the last line."""
+    """The lines and cells of a text, each with the breaks after it; "" after the last one."""
     parts = [*_LINE_BREAK.split(text), ""]
     return zip(parts[::2], parts[1::2], strict=True)
 

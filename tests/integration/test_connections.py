@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 from collections import Counter
+from typing import Any
 
 import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -49,6 +52,36 @@ async def test_a_client_connects_anew_and_loses_no_call(tokenizer: Tokenizer) ->
                 await channel.channel_ready()
             done.set()
         assert all(task.result() > 0 for task in tasks)
+
+
+@pytest.mark.parametrize("has_call", [False, True])
+@pytest.mark.parametrize("least_seconds", [0.001, 10.0])
+async def test_keepalive_pings_at_the_interval_of_the_setting_end_no_connection(
+    tokenizer: Tokenizer, least_seconds: float, has_call: bool
+) -> None:
+    options = [("grpc.keepalive_time_ms", 50), ("grpc.keepalive_permit_without_calls", 1)]
+    options.append(("grpc.http2.max_pings_without_data", 0))
+    async with (
+        running_fake(fake_runner(tokenizer), tokenizer, min_ping_seconds=least_seconds) as running,
+        grpc.aio.insecure_channel(running.address, options=options) as channel,
+    ):
+        await channel.channel_ready()
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        if has_call:
+            ended = asyncio.ensure_future(watch.read())
+        else:
+            watch.cancel()
+            ready = grpc.ChannelConnectivity.READY
+            ended = asyncio.ensure_future(channel.wait_for_state_change(ready))
+        # Either the connection ends, or some pings are sent.
+        done, _ = await asyncio.wait({ended}, timeout=60.0 if least_seconds > 1.0 else 1.0)
+        assert bool(done) == (least_seconds > 1.0)
+        if done and has_call:
+            with pytest.raises(grpc.aio.AioRpcError, match="Too many pings"):
+                ended.result()
+        ended.cancel()
 
 
 async def test_thousands_of_calls_at_once_are_answered_or_refused_but_never_cancelled(

@@ -49,6 +49,40 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LineBreaks:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LineBreaksEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LineBreaks.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LINE_BREAKS_UNSPECIFIED: _LineBreaks.ValueType  # 0
+    """The default of the text's format."""
+    LINE_BREAKS_KEEP: _LineBreaks.ValueType  # 1
+    """Every line break ends a sentence, and stays."""
+    LINE_BREAKS_JOIN: _LineBreaks.ValueType  # 2
+    """A line break is a space: for text that is wrapped. The lines of a paragraph become one line."""
+    LINE_BREAKS_AUTO: _LineBreaks.ValueType  # 3
+    """As JOIN where a paragraph of plain text is wrapped at one width, as mails are; otherwise as KEEP. A
+    break is one of wrapping if the next word would not have fitted into the line.
+    """
+
+class LineBreaks(_LineBreaks, metaclass=_LineBreaksEnumTypeWrapper):
+    """What a line break within a text is. Blank lines always divide, and so do breaks before the markers of a
+    line (bullets, numbers, check boxes, headings); lines with the same mark of a quote (`>`) belong together.
+    """
+
+LINE_BREAKS_UNSPECIFIED: LineBreaks.ValueType  # 0
+"""The default of the text's format."""
+LINE_BREAKS_KEEP: LineBreaks.ValueType  # 1
+"""Every line break ends a sentence, and stays."""
+LINE_BREAKS_JOIN: LineBreaks.ValueType  # 2
+"""A line break is a space: for text that is wrapped. The lines of a paragraph become one line."""
+LINE_BREAKS_AUTO: LineBreaks.ValueType  # 3
+"""As JOIN where a paragraph of plain text is wrapped at one width, as mails are; otherwise as KEEP. A
+break is one of wrapping if the next word would not have fitted into the line.
+"""
+Global___LineBreaks: _TypeAlias = LineBreaks  # noqa: Y015
+
 class _AlignmentKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -557,6 +591,7 @@ class TranslateOptions(_message.Message):
     VERBATIM_FIELD_NUMBER: _builtins.int
     ADAPT_LETTER_CASE_FIELD_NUMBER: _builtins.int
     IGNORE_TAGS_FIELD_NUMBER: _builtins.int
+    LINE_BREAKS_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -595,6 +630,10 @@ class TranslateOptions(_message.Message):
     another letter case, where the model does better, and the translation gets its letter case. Not set:
     true. Not where hypotheses, tokens or alignments are returned.
     """
+    line_breaks: Global___LineBreaks.ValueType
+    """What a line break within a text is. Not set: KEEP for plain text, JOIN for HTML and XML. Markdown has
+    rules of its own, and KEEP is refused. No effect where `split_sentences` is false.
+    """
     num_hypotheses: _builtins.int
     """The number of translations to return for each sentence, best first, in Translation.sentences:
     from 1 to `search.beam_size`. Not set: only the text.
@@ -631,13 +670,14 @@ class TranslateOptions(_message.Message):
         verbatim: Global___VerbatimOptions | None = ...,
         adapt_letter_case: _builtins.bool | None = ...,
         ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
+        line_breaks: Global___LineBreaks.ValueType = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
         return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "ignore_tags", b"ignore_tags", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "ignore_tags", b"ignore_tags", "line_breaks", b"line_breaks", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__adapt_letter_case: _TypeAlias = _typing.Literal["adapt_letter_case"]  # noqa: Y015
     _WhichOneofArgType__adapt_letter_case: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case"]  # noqa: Y015

@@ -23,6 +23,7 @@ from service.domain.requests import (
 )
 from service.errors import InvalidArgumentError
 from service.fronts.status import status_of
+from service.text.line_breaks import LineBreaks
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.options import TranslateOptions
@@ -61,6 +62,10 @@ PRIORITIES: dict[int, Priority] = {
 }
 _LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
 _EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
+LINE_BREAKS: dict[int, LineBreaks | None] = {
+    0: None,
+    **{number: LineBreaks(name) for number, name in _values(pb.LineBreaks, "LINE_BREAKS_").items()},
+}
 
 
 def options_of(
@@ -95,9 +100,9 @@ def options_of(
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),
         target_prefix=options.search.target_prefix,
-        priority=_known("options.priority", options.priority, PRIORITIES),
+        priority=known("options.priority", options.priority, PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_known(
+        return_alignments=known(
             "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
         ),
         **given,
@@ -108,9 +113,9 @@ def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
     """The domain's options. Raises what `options_of` raises."""
     refuse_unknown(options, "options")
     return ScoreOptions(
-        priority=_known("options.priority", options.priority, PRIORITIES),
+        priority=known("options.priority", options.priority, PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_known(
+        return_alignments=known(
             "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
         ),
     )
@@ -132,7 +137,7 @@ def attention_options_of(
             raise InvalidArgumentError(
                 f"options.{name}", f"{count:,} are more than {MAX_SELECTED:,}, the limit"
             )
-    kinds = tuple(_known("options.kinds", kind, _ATTENTION_KINDS) for kind in options.kinds)
+    kinds = tuple(known("options.kinds", kind, _ATTENTION_KINDS) for kind in options.kinds)
     return AttentionOptions(
         kinds=kinds or (AttentionKind.CROSS,),
         layers=tuple(options.layers),
@@ -143,7 +148,8 @@ def attention_options_of(
     )
 
 
-def _known(field: str, number: int, values: Mapping[int, T]) -> T:
+def known(field: str, number: int, values: Mapping[int, T]) -> T:
+    """The meaning of an enum's value. Raises InvalidArgumentError for one of a newer contract."""
     if number not in values:
         raise InvalidArgumentError(field, f"this server does not know value {number}")
     return values[number]
@@ -164,7 +170,7 @@ def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOption
     ):
         number: int = getattr(search, field)
         if number:
-            given[field] = _known(field, number, names)
+            given[field] = known(field, number, names)
     if search.HasField("sampling"):
         given = {"beam_size": 1, **given, "sampling": _sampling_of(search.sampling)}
     return replace(default, **given)

@@ -10,8 +10,10 @@ from service.calls.requests import ModelRequest, TextRequest
 from service.domain.requests import Priority
 from service.errors import InvalidArgumentError
 from service.fronts.dragoman.conversions import (
+    LINE_BREAKS,
     PRIORITIES,
     given_fields,
+    known,
     options_of,
     refuse_unknown,
 )
@@ -48,6 +50,7 @@ def text_request_of(
                 for kind in ThingKind
                 if getattr(verbatim, kind.value) or not verbatim.HasField(kind.value)
             ),
+            "line_breaks": known("options.line_breaks", options.line_breaks, LINE_BREAKS),
             "glossary": glossary.name,
             "entries": [(entry.source_term, entry.target_term) for entry in glossary.entries],
         }

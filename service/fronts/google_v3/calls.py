@@ -40,6 +40,9 @@ async def translate_text(request: Any, backend: Backend) -> Any:
     _check_parent(request)
     if request.HasField("transliteration_config"):
         raise InvalidArgumentError("transliteration_config", "not supported")
+    for index, text in enumerate(request.contents):
+        if not text:
+            raise InvalidArgumentError(f"contents[{index}]", "is empty")
     asked = TextRequest(
         source=request.source_language_code or "auto",
         target=_target(request),

@@ -43,6 +43,7 @@ class HttpError(Exception):
 
     Attributes:
         http_status: such as 405.
+        code: of gRPC.
         status: the body.
         headers: further ones.
     """
@@ -52,6 +53,7 @@ class HttpError(Exception):
     ) -> None:
         super().__init__(message)
         self.http_status = http_status
+        self.code = code
         self.status = status_pb2.Status(code=code.value[0], message=message)
         self.headers = headers
 

@@ -250,7 +250,8 @@ def _origin(scope: Scope) -> str:
     # Of a proxy that speaks TLS for the server. A client that sends it itself only misleads itself.
     forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1").lower()
     scheme = forwarded if forwarded in ("http", "https") else scope["scheme"]
-    return f"{scheme}://{headers.get(b'host', b'').decode('latin-1')}"
+    host = headers.get(b"host", b"").decode("latin-1")
+    return f"{scheme}://{host}{scope.get('root_path', '')}"
 
 
 def _written(value: Any, *, is_large: bool = False) -> bytes:

@@ -49,7 +49,7 @@ def create_grpc_server(
             # connections alive through proxies that drop them.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", int(settings.min_ping_seconds * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             # By default a connection lasts for ever: new replicas would get no calls from clients
             # that balance by themselves.

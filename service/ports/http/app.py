@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,6 +35,7 @@ from service.observability.metrics import ServerMetrics
 from service.ports.http.allowed_hosts import AllowedHosts
 from service.ports.http.front_routes import all_fronts, front_of, front_routes
 from service.ports.http.page_files import page_routes
+from service.ports.http.paths import plain_path
 
 _MAX_HEADERS = 64
 _READY = "/readyz"
@@ -59,7 +61,8 @@ _REST_SECONDS = 2.0
 class HttpApp:
     """The ASGI application.
 
-    `origins` are those of pages that browsers let read answers (CORS); "*" for all.
+    `origins` are those of pages that browsers let read answers (CORS); "*" for all. `prefix` is that
+    of all paths behind a proxy, such as "/mt"; they are there without it too.
 
     Attributes:
         is_draining: connections end after their current answer.
@@ -73,14 +76,16 @@ class HttpApp:
         limits: HttpLimits,
         hosts: AllowedHosts,
         origins: Sequence[str] = (),
+        prefix: str = "",
     ) -> None:
         self.is_draining = False
+        self._prefix = prefix
         self._hosts = hosts
         self._metrics: ServerMetrics = tracker.metrics
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
         parser = JsonRequestParser(tracker.parser)
         server = FrontServer(servicer.backend, tracker, self._transfers, parser)
-        fronts = all_fronts(server)
+        self._fronts = fronts = all_fronts(server)
         routes = [
             *_call_routes(servicer, server),
             *front_routes(fronts, server, why_not_ready),
@@ -133,15 +138,32 @@ class HttpApp:
             await send({"type": "http.response.body"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = plain_path(scope, self._prefix)
+        is_call = path not in self._documents
         try:
             _check_head(scope)
-            if scope["path"] != _READY:  # probes ask by any address
-                is_call = scope["path"] not in self._documents
+            if path != _READY:  # probes ask by any address
                 self._hosts.check(dict(scope["headers"]), is_call=is_call)
         except HttpError as error:
-            await answers.send_http_error(send, error)
+            await _refuse(send, error, front_of(path, self._fronts))
             return
-        await self._app(scope, receive, send)
+        if not is_call and scope["path"] not in (path, f"{self._prefix}{path}"):
+            # A page's links are relative, and would miss.
+            query = scope["query_string"].decode("latin-1")
+            location = f"{self._prefix}{path}{query and '?'}{query}"
+            await RedirectResponse(location, 308)(scope, receive, send)
+            return
+        await self._app({**scope, "path": path, "root_path": self._prefix}, receive, send)
+
+
+async def _refuse(send: Send, error: HttpError, front: Front | None) -> None:
+    """Answer with an error, in the shape of the front whose path was asked for."""
+    if front is None:
+        await answers.send_http_error(send, error)
+        return
+    failure = Failure(error.http_status, error.code, str(error))
+    http_status, value = front.error(failure)
+    await answers.send_body(send, json.dumps(value).encode(), http_status, error.headers)
 
 
 async def _read_rest(receive: Receive, num_left: int) -> None:

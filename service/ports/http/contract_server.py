@@ -10,19 +10,25 @@ from service.fronts.dragoman.servicer import TranslationServicer
 from service.fronts.http.transfers import HttpLimits
 from service.ports.http.allowed_hosts import AllowedHosts, checked_origin
 from service.ports.http.app import HttpApp
+from service.ports.http.forwarded_headers import ForwardedHeaders
+from service.ports.http.paths import checked_prefix
 from service.ports.http.server import MAX_CONNECTIONS, HttpServer
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from service.ports.certificates import ServerTls
 
 
 class ContractServer(HttpServer):
     """Serves the page, and the calls that a servicer answers.
 
-    Requests may ask for `allowed_hosts`, and pages of the origins `allow_origin` may ask.
+    Requests may ask for `allowed_hosts`, and pages of the origins `allow_origin` may ask. `prefix` is
+    that of all paths behind a proxy. Forwarded headers of `trusted_proxies`, which are addresses and
+    networks, are believed.
 
     Raises:
-        StartupError: a host or an origin is invalid.
+        StartupError: a host, an origin, the prefix or a proxy is invalid.
     """
 
     def __init__(
@@ -37,12 +43,17 @@ class ContractServer(HttpServer):
         allowed_hosts: Sequence[str] = (),
         allow_origin: Sequence[str] = (),
         tls: ServerTls | None = None,
+        prefix: str = "",
+        trusted_proxies: Sequence[str] = (),
     ) -> None:
         limits = limits or HttpLimits()
         origins = [checked_origin(origin) for origin in allow_origin]
         hosts = AllowedHosts(host, allowed_hosts, origins)
-        self.app = HttpApp(servicer, tracker, why_not_ready, limits, hosts, origins)
-        super().__init__(self.app, host, port, "--http-port", limits, max_connections, tls)
+        self.app = HttpApp(
+            servicer, tracker, why_not_ready, limits, hosts, origins, checked_prefix(prefix)
+        )
+        app: ASGIApp = ForwardedHeaders(self.app, trusted_proxies) if trusted_proxies else self.app
+        super().__init__(app, host, port, "--http-port", limits, max_connections, tls)
 
     def start_draining(self) -> None:
         """End each connection after its current answer, or its next one."""

@@ -37,9 +37,15 @@ class EndTag:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """Inline markup without text: an image, a comment."""
+    """Inline markup without text: an image, a comment.
+
+    Attributes:
+        raw: as in the document.
+        is_mark: whether it belongs to the word that it touches, such as the mark of a footnote.
+    """
 
     raw: str
+    is_mark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from service.text.line_breaks import LineBreaks
 from service.text.markup import markdown_inline
 from service.text.markup.document import Document
 from service.text.markup.html_parser import encode, parse_markup
@@ -36,6 +37,9 @@ def format_of(options: TextOptions) -> Format:
     if options.mime_type is MimeType.MARKDOWN:
         return Format(parse_markdown, markdown_inline.encode, markdown_inline.begin_line, reserved)
     parse = functools.partial(
-        parse_markup, is_xml=options.mime_type is MimeType.XML, ignore_tags=options.ignore_tags
+        parse_markup,
+        is_xml=options.mime_type is MimeType.XML,
+        ignore_tags=options.ignore_tags,
+        keeps_lines=options.line_breaks is LineBreaks.KEEP,
     )
     return Format(parse, encode, reserved=reserved)

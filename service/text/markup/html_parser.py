@@ -50,8 +50,12 @@ _VOID = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# Every character of a line break is a space to the model, which keeps positions.
-_LINE_BREAKS = {ord(c): " " for c in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+# Every character of a line break is a space to the model, which keeps positions. So is a tab.
+_LINE_BREAKS = {ord(c): " " for c in "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+# Line breaks and tabs that divide text, also as entities.
+_BREAKS = re.compile(
+    r"((?:[\n\r\v\f\x1c-\x1e\x85\u2028\u2029\t]|&#(?:0*(?:9|10|13)|[xX]0*[9aAdD]);)++)"
+)
 _CHARACTER = "#[0-9]{1,7};?|#[xX][0-9A-Fa-f]{1,6};?"
 _ENTITY = re.compile(rf"&(?:{_CHARACTER}|[A-Za-z][A-Za-z0-9]{{1,31}};)")
 # A document type can define any name.
@@ -59,13 +63,16 @@ _XML_ENTITY = re.compile(rf"&(?:{_CHARACTER}|[A-Za-z_:][\w:.-]{{0,63}};)")
 _XML_ENTITIES = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
 
 
-def parse_markup(document: str, *, is_xml: bool, ignore_tags: Collection[str] = ()) -> Document:
+def parse_markup(
+    document: str, *, is_xml: bool, ignore_tags: Collection[str] = (), keeps_lines: bool = False
+) -> Document:
     """The parts of a document.
 
     Args:
         document: HTML or XML, or a fragment.
         is_xml: which of the two.
         ignore_tags: names of further elements whose content is copied.
+        keeps_lines: whether line breaks and tabs in text divide it; otherwise they are spaces.
 
     Raises:
         MarkupError: there are too many tags.
@@ -76,16 +83,22 @@ def parse_markup(document: str, *, is_xml: bool, ignore_tags: Collection[str] = 
         if len(tokens) > 2 * MAX_TAGS:  # about every second one is text
             raise MarkupError(f"more than {MAX_TAGS:,} tags, the limit")
     ignored = ignore_tags if is_xml else [name.lower() for name in ignore_tags]
-    return _HtmlParser(tokens, is_xml, frozenset(ignored)).parse()
+    parser = _HtmlParser(tokens, is_xml, frozenset(ignored), keeps_lines)
+    return parser.parse()
 
 
 class _HtmlParser:
     def __init__(
-        self, tokens: Sequence[MarkupToken], is_xml: bool, ignored: Collection[str]
+        self,
+        tokens: Sequence[MarkupToken],
+        is_xml: bool,
+        ignored: Collection[str],
+        keeps_lines: bool,
     ) -> None:
         self._tokens = tokens
         self._is_xml = is_xml
         self._ignored = ignored
+        self._keeps_lines = keeps_lines
         self._ends = _matching_ends(tokens, () if is_xml else _VOID)
         self._inline = _inline_elements(tokens, self._ends, () if is_xml else _BLOCK)
         self._builder = DocumentBuilder()
@@ -100,8 +113,7 @@ class _HtmlParser:
         """Add the token with this index, and what belongs to it; the index of the next one."""
         token, builder = self._tokens[index], self._builder
         if token.kind is Kind.TEXT:
-            for chars in decode(token.raw, is_xml=self._is_xml):
-                builder.add(chars)
+            self._add_text(token.raw)
         elif token.kind is Kind.START and self._is_verbatim(token):
             return self._add_verbatim(index)
         elif token.kind is Kind.OTHER:
@@ -114,6 +126,15 @@ class _HtmlParser:
             tag = StartTag if token.kind is Kind.START else EndTag
             builder.add(tag(token.raw, token.name))
         return index + 1
+
+    def _add_text(self, raw: str) -> None:
+        parts = _BREAKS.split(raw) if self._keeps_lines else [raw]
+        for number, part in enumerate(parts):
+            if number % 2:
+                self._builder.block(part)
+                continue
+            for chars in decode(part, is_xml=self._is_xml):
+                self._builder.add(chars)
 
     def _add_other(self, token: MarkupToken) -> None:
         is_declaration = token.raw.startswith("<!") and token.raw[2:3].isalpha()

@@ -37,13 +37,13 @@ _TOKEN = re.compile(
 )
 _MAX_COMMENT = 2_000  # characters
 _MAX_LABEL_ITEMS = 20
-_SPACES = {ord(c): " " for c in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+_SPACES = {ord(c): " " for c in "\t\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _SPECIAL = re.compile(
     r"[\\\[\]|]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<!\s)[*`~]|[*`~](?!\s)"
     r"|(?<![^\W_])_(?!\s)|(?<!\s)_(?![^\W_])"
 )
 _LINE_START = re.compile(
-    r"(\s*)(?:(\d{1,9})([.)])(?=\s|\Z)|(>|:(?=::)|[-+=](?=[-+=\s]|\Z)|\#(?=\#*(?:\s|\Z))))"
+    r"(\s*)(?:(\d{1,9})([.)])(?=\s|\Z)|(>|:(?=::|[ \t])|[-+=](?=[-+=\s]|\Z)|\#(?=\#*(?:\s|\Z))))"
 )
 
 

@@ -16,6 +16,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NOTE = r"\[\^[^\]\s]{1,100}\]:"  # a footnote's text follows
 _PREFIX = re.compile(
     r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++(?:\[[ xX]\][ \t]++)?|\d{1,9}[.)][ \t]++|#{1,6}[ \t]++"
+    r"|[:~][ \t]++"  # of a definition
     rf"|{_NOTE}[ \t]*+)*+"
 )
 _FENCE = re.compile(r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++|\d{1,9}[.)][ \t]++)*+(`{3,}+|~{3,}+)")
@@ -23,6 +24,23 @@ _FENCE = re.compile(r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++|\d{1,9}[.)][ \t]++)*+(`{3,
 _RULE = " \t>|:=*_+-"
 _TABLE_RULE = re.compile(r"[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-*+:?[ \t]*+)*+\Z")
 _DEFINITION = re.compile(rf"[ \t>]*+(?!{_NOTE})\[([^\]\n]++)\]:")
+# A line by itself: the kind of an alert or a callout, the place of a table of contents, attributes,
+# and commands of templates. The title of a callout is text.
+_ALERT = re.compile(r"[ \t]*+>[ \t>]*+\[![\w/-]{1,40}\][-+]?[ \t]*+")
+_ALONE = re.compile(
+    r"""[ \t>]*+(?: \[\[?_?TOC_?\]\]? | \{:?[^{}%\n]{0,200}\} | \{%[^\n]{0,400}%\}
+    | \{\{[^\n]{0,400}\}\} )[ \t]*+\Z""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# An admonition, whose title is text; its content is indented.
+_ADMONITION = re.compile(r'[ \t>]*+(?:!!!|\?\?\?\+?|===)[ \t]++(?:[\w -]{0,100}(?="|\Z))"?')
+# Formulas in lines of their own, by how each begins and ends.
+_MATH = re.compile(
+    r"[ \t>]*+(?:[-*+][ \t]++|\d{1,9}[.)][ \t]++)?(\$\$|\\\[|\\begin\{[A-Za-z*]{1,40}\})"
+)
+# Attempts to find the end of a formula, each of which can read the rest of its paragraph.
+_MAX_UNCLOSED = 100
+_MATH_ENDS = {"$$": "$$", "\\[": "\\]"}
 _DIRECTIVE = re.compile(r"[ \t>]*+:::")
 _RAW_HTML = re.compile(r"[ \t]{0,3}<(script|pre|style|textarea|!--)(?=[\s>]|)", re.IGNORECASE)
 _HARD_BREAK = re.compile(r"(?: {2,}+|\\)?\r?\n?\Z")
@@ -50,7 +68,7 @@ class _MarkdownParser:
         self._breaks: list[str] = []
         self._in_list = self._in_table = False
         self._after_blank = True
-        self._num_items = 0
+        self._num_items = self._num_unclosed = 0
 
     def parse(self) -> Document:
         index = self._front_matter()
@@ -73,6 +91,8 @@ class _MarkdownParser:
         line = self._lines[index]
         if fence := _FENCE.match(line):
             return self._copy(index, self._fence_end(index, fence[1]))
+        if (math := _MATH.match(line)) and (end := self._math_end(index, math)):
+            return self._copy(index, end)
         if html := _RAW_HTML.match(line):
             closing = "-->" if html[1] == "!--" else f"</{html[1].lower()}"
             end = index
@@ -95,6 +115,24 @@ class _MarkdownParser:
                 return end + 1
         return len(self._lines)
 
+    def _math_end(self, start: int, math: re.Match[str]) -> int:
+        """The line after a formula; 0 if there is none, since text follows it or it has no end."""
+        if self._num_unclosed >= _MAX_UNCLOSED:
+            return 0
+        closing = _MATH_ENDS.get(math[1]) or math[1].replace("begin", "end")
+        position = math.end()
+        for index in range(start, len(self._lines)):
+            line = self._lines[index]
+            if not line.strip("> \t\r\n"):
+                break
+            found = line.find(closing, position)
+            if found >= 0:
+                is_alone = not line[found + len(closing) :].strip(" \t\r\n.,;")
+                return index + 1 if is_alone else 0
+            position = 0
+        self._num_unclosed += 1
+        return 0
+
     def _copy(self, start: int, end: int) -> int:
         self._end_paragraph()
         self._builder.block("".join(self._lines[start:end]))
@@ -111,6 +149,11 @@ class _MarkdownParser:
         if not body.strip(_RULE) or _DEFINITION.match(body) or _DIRECTIVE.match(body):
             self._in_table |= _TABLE_RULE.match(body) is not None and "|" in body
             return self._copy(index, index + 1)
+        if _ALONE.match(body):
+            return self._copy(index, index + 1)
+        if alert := _ALERT.match(body) or _ADMONITION.match(body):
+            self._titled(line, body, alert.end())
+            return index + 1
         prefix = _PREFIX.match(body)
         assert prefix is not None, "the pattern matches nothing as well"
         if self._after_blank and not prefix[0]:
@@ -123,6 +166,15 @@ class _MarkdownParser:
             self._text(line, body, prefix[0])
         self._after_blank = False
         return index + 1
+
+    def _titled(self, line: str, body: str, start: int) -> None:
+        """Add the first line of an alert or an admonition, with the title that it may have."""
+        self._end_paragraph()
+        self._builder.block(body[:start])
+        title = body[start:].rstrip('" \t')
+        self._add_items(title, [])
+        self._builder.block(body[start + len(title) :] + line[len(body) :])
+        self._after_blank, self._in_list = False, not body.lstrip().startswith(">")
 
     def _is_table_head(self, index: int) -> bool:
         if "|" not in self._lines[index] or index + 1 == len(self._lines):

@@ -18,6 +18,7 @@ from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
 from service.text.markup.lines import TranslatedText, split_lines
+from service.text.markup.marks import with_marks
 from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
 from service.text.markup.tree import RunTree, build_tree
@@ -89,6 +90,7 @@ def parse(text: str, document_format: Format) -> ParsedDocument:
         if isinstance(part, Block):
             parts.append(part.raw)
             continue
+        part = with_marks(part)
         names = placeholders(part.text, document_format.reserved)
         parts.append(build_tree(part, list(itertools.islice(names, part.num_verbatim))))
     return ParsedDocument(parts)
@@ -123,13 +125,18 @@ class MarkupTranslator:
         below: translates texts.
         options: the format, and what to leave alone.
         limits: of the sentence translator; the longest document.
+        document_format: None for that of the options.
     """
 
     def __init__(
-        self, below: LinkedTranslator, options: TextOptions, limits: TranslatorLimits
+        self,
+        below: LinkedTranslator,
+        options: TextOptions,
+        limits: TranslatorLimits,
+        document_format: Format | None = None,
     ) -> None:
         self._below = below
-        self._format = format_of(options)
+        self._format = document_format or format_of(options)
         self._limits = limits
 
     async def translate(

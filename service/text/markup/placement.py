@@ -9,38 +9,16 @@ copied white space, it stays at the same character.
 
 from __future__ import annotations
 
-import itertools
-import re
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from model.bundle.tokenizer import Span
-from service.text.markup.placeholders import PLACEHOLDER
+from service.text.markup.quotes import QUOTES, Quotes
 from service.text.markup.tree import Node, RunTree
+from service.text.markup.units import Unit, is_word, units_of
 from service.translation.links import Link
-
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
-_PUNCTUATION_WEIGHT = 0.5
-
-
-@dataclass(slots=True)
-class Unit:
-    """A word of the translation.
-
-    Attributes:
-        span: in the translation.
-        sources: the parts of the run's text that it comes from.
-        is_placeholder: whether verbatim text is written for it.
-        node: the deepest node that it belongs to.
-        weight: how much it counts in the choice of an element's place.
-    """
-
-    span: Span
-    sources: list[Span]
-    is_placeholder: bool = False
-    node: Node | None = None
-    weight: float = 1.0
 
 
 @dataclass(slots=True)
@@ -74,12 +52,13 @@ class _Placement:
     def __init__(self, tree: RunTree, target: str, links: Sequence[Link]) -> None:
         self._tree = tree
         self._target = target
-        self._units = _units(tree, target, links)
+        self._units = units_of(tree, target, links)
         for unit in self._units:
             owners = [tree.owner(*source) for source in unit.sources]
             if not unit.is_placeholder:
                 owners = [node.enclosing for node in owners]
             unit.node = max(owners, key=lambda node: node.depth, default=None)
+        self._place_quotes()
         _fill(self._units, tree)
         # What was copied and has white space, in the order of the source.
         self._copies = sorted(
@@ -95,6 +74,22 @@ class _Placement:
             for index, unit in enumerate(self._units)
             for source in unit.sources
         )
+
+    def _place_quotes(self) -> None:
+        marks = [unit for unit in self._units if self._target[slice(*unit.span)] in QUOTES]
+        if not marks:
+            return
+        units, starts = self._units, [unit.span.start for unit in self._units]
+
+        def source_of(position: int) -> Span | None:
+            unit = units[max(0, bisect_right(starts, position) - 1)]
+            return unit.sources[0] if unit.sources else None
+
+        places = [unit.span.start for unit in marks]
+        owners = Quotes(self._tree).owners(places, self._target, source_of)
+        for unit, node in zip(marks, owners, strict=True):
+            if node is not None:
+                unit.node, unit.is_barrier = node, True
 
     def place(self) -> Placed:
         root, units = self._tree.root, self._units
@@ -194,7 +189,7 @@ class _Placement:
             assert unit.node is not None
             index = bisect_right(orders, unit.node.order) - 1
             if index < 0 or not children[index].contains(unit.node):
-                gap += unit.weight
+                gap += math.inf if unit.is_barrier else unit.weight
                 continue
             if index == running and score > gap:
                 score += unit.weight - gap
@@ -217,18 +212,41 @@ class _Placement:
             for position in (gap, gap - 1)
             if low <= position < high
             and taken[position - low] is None
-            and _is_word(self._target[slice(*self._units[position].span)])
+            and is_word(self._target[slice(*self._units[position].span)])
         ]
         return min(free, key=lambda position: bool(self._units[position].sources), default=None)
 
     def _neighbour(self, node: Node, low: int, high: int) -> int:
         """The unit before which a node without words belongs, by the words next to it."""
+        if node.is_mark and not self._touches_next(node):
+            return min(max(self._behind_word(node), low), high)
         before, after = self._linked_before(node.start), self._linked_after(node.end)
         if after is not None and (before is None or self._touches_next(node)):
             gap = after
         else:
             gap = 0 if before is None else before + 1
         return min(max(gap, low), high)
+
+    def _behind_word(self, mark: Node) -> int:
+        """The unit after the word that a mark is glued to."""
+        index = bisect_left(self._sources, (mark.start, 0, 0)) - 1
+        if index < 0:
+            return 0
+        start, end, unit = self._sources[index]
+        word = self._tree.text[start:end]
+        # Of several words of the translation, the same one if it is there.
+        while index >= 0 and self._sources[index][:2] == (start, end):
+            if self._text_of(self._sources[index][2]) == word:
+                unit = self._sources[index][2]
+                break
+            index -= 1
+        sign = self._tree.text[mark.start - 1]
+        is_next = unit + 1 < len(self._units) and self._text_of(unit + 1) == sign
+        # Punctuation may have no counterpart of its own.
+        return unit + 1 + (end < mark.start and is_next)
+
+    def _text_of(self, unit: int) -> str:
+        return self._target[slice(*self._units[unit].span)]
 
     def _linked_before(self, position: int) -> int | None:
         index = bisect_left(self._sources, (position, 0, 0)) - 1
@@ -251,6 +269,8 @@ class _Placement:
         between = self._between(gap)
         between = Span(max(between.start, bounds.start), min(between.end, bounds.end))
         for position in self._copied(node.start):
+            if node.is_mark and self._touches_next(node) and position <= bounds.end:
+                return max(position, bounds.start)
             if between.start <= position <= between.end:
                 return position
         if gap > low and not self._touches_next(node):
@@ -285,77 +305,6 @@ def _collapsed(node: Node, position: int) -> Placed:
     return Placed(node, position, position, children)
 
 
-def _units(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
-    """The words of a translation, in order."""
-    units: list[Unit] = []
-    position = 0
-    by_target: dict[Span, list[Span]] = {}
-    whole = {link.target for link in links if link.is_unit}
-    for link in links:
-        by_target.setdefault(link.target, []).append(link.source)
-    for span, sources in by_target.items():
-        if span.start < position:
-            continue
-        _add_words(units, target, position, span.start)
-        if len(sources) == 1 and span not in whole:
-            units += _refined(tree.text, target, Link(sources[0], span))
-        else:
-            units.append(Unit(span, sources))
-        position = span.end
-    _add_words(units, target, position, len(target))
-    units = _with_placeholders(tree, target, units)
-    for unit in units:
-        text = target[slice(*unit.span)]
-        unit.weight = float(len(text)) if _is_word(text) else _PUNCTUATION_WEIGHT
-    return units
-
-
-def _add_words(units: list[Unit], target: str, start: int, end: int) -> None:
-    for match in _WORD.finditer(target, start, end):
-        units.append(Unit(Span(*match.span()), []))
-
-
-def _refined(text: str, target: str, link: Link) -> list[Unit]:
-    """A link as links of words: of equal parts by their places, else by relative position."""
-    words = [Span(*match.span()) for match in _WORD.finditer(target, *link.target)]
-    if len(words) < 2:
-        return [Unit(word, [link.source]) for word in words]
-    if text[slice(*link.source)] == target[slice(*link.target)]:
-        shift = link.source.start - link.target.start
-        return [Unit(word, [Span(word.start + shift, word.end + shift)]) for word in words]
-    sources = [Span(*match.span()) for match in _WORD.finditer(text, *link.source)]
-    if not sources:
-        return [Unit(word, []) for word in words]
-    ratio = len(sources) / len(words)
-    return [Unit(word, [sources[int((i + 0.5) * ratio)]]) for i, word in enumerate(words)]
-
-
-def _with_placeholders(tree: RunTree, target: str, units: Sequence[Unit]) -> list[Unit]:
-    """The units with one for each placeholder, in place of what overlaps it."""
-    nodes = {node.placeholder: node for node in tree.verbatim}
-    cuts: list[Span] = []
-    found: list[Unit] = []
-    for match in PLACEHOLDER.finditer(target) if nodes else ():
-        node = nodes.pop(match[0], None)  # the first place of each
-        if node is not None:
-            cuts.append(Span(*match.span()))
-            found.append(Unit(cuts[-1], [Span(node.start, node.end)], is_placeholder=True))
-    if not cuts:
-        return list(units)
-    ends = [cut.end for cut in cuts]
-    for unit in units:
-        start, end = unit.span
-        for cut in itertools.islice(cuts, bisect_right(ends, start), None):
-            if cut.start >= end:
-                break
-            if start < cut.start:
-                found.append(Unit(Span(start, cut.start), unit.sources))
-            start = cut.end
-        if start < end:
-            found.append(Unit(Span(start, end), unit.sources))
-    return sorted(found, key=lambda unit: unit.span)
-
-
 def _fill(units: Sequence[Unit], tree: RunTree) -> None:
     """Put words without a source into the deepest node that both of their neighbours are in."""
     edges = [tree.parts[0].owner, tree.parts[-1].owner] if tree.parts else [tree.root] * 2
@@ -369,7 +318,3 @@ def _fill(units: Sequence[Unit], tree: RunTree) -> None:
         # Not into a placeholder, whose own text is all that is written of it.
         unit.node = unit.node or before.common(following).enclosing
         before = unit.node
-
-
-def _is_word(text: str) -> bool:
-    return any(map(str.isalnum, text))

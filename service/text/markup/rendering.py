@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,6 +10,10 @@ from service.text.markup.placeholders import PLACEHOLDER
 from service.text.markup.placement import Placed, place
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
+
+# Remains of a placeholder that the model has not copied exactly.
+_IN_BRACES = re.compile(r"\{[^{}\s]+\}")
+_SPOILT = re.compile(r"\{+\s?\d{0,3}\s?\}*|\}+")
 
 
 def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[str], str]) -> str:
@@ -33,6 +38,10 @@ class _Renderer:
         self._target = target
         self._encode = encode
         self._used = {node.placeholder for node in tree.verbatim}
+        # Of the text itself, or of terms of a glossary.
+        self._has_braces = any(
+            not part.owner.placeholder and not {*part.text}.isdisjoint("{}") for part in tree.parts
+        ) or any(name not in self._used for name in _IN_BRACES.findall(target))
         # What was copied is written as in the source, with its entities and white space.
         self._copies = [
             link for link in links if tree.text[slice(*link.source)] == target[slice(*link.target)]
@@ -74,6 +83,8 @@ class _Renderer:
         text = self._target[start:end]
         if self._used:  # what the model wrote twice
             text = PLACEHOLDER.sub(lambda match: "" if match[0] in self._used else match[0], text)
+            if not self._has_braces:
+                text = _SPOILT.sub("", text)
         return self._encode(text)
 
     def _spaced(self, node: Node, position: int) -> str:
@@ -81,6 +92,9 @@ class _Renderer:
         text, target = self._tree.text, self._target
         before = text[node.start - 1 : node.start].isspace() if node.start else False
         after = text[node.end : node.end + 1].isspace()
+        if node.is_mark and not (before and after):
+            return node.content
         lacks_before = before and position > 0 and not target[position - 1].isspace()
-        lacks_after = after and position < len(target) and not target[position].isspace()
+        # A sign such as a comma stands beside its word.
+        lacks_after = after and position < len(target) and target[position].isalnum()
         return " " * lacks_before + node.content + " " * lacks_after

@@ -41,6 +41,7 @@ class Node:
         content: what is written for an atom or for verbatim text.
         placeholder: what stands for verbatim text in the run's text; "" for others.
         divides: whether nothing may cross it.
+        is_mark: whether it stays at the word that it touches.
         children: in order.
     """
 
@@ -55,6 +56,7 @@ class Node:
     content: str = ""
     placeholder: str = ""
     divides: bool = False
+    is_mark: bool = False
     children: list[Node] = field(default_factory=list)
 
     @property
@@ -158,7 +160,7 @@ class _Builder:
     def __init__(self, run: TextRun, placeholders: Sequence[str]) -> None:
         self._run = run
         self._placeholders = iter(placeholders)
-        self._ends = _pairs(run.items)
+        self._ends = matching_ends(run.items)
         self._text_before = [0]  # items with text before each item
         for item in run.items:
             self._text_before.append(self._text_before[-1] + _has_text(item))
@@ -184,7 +186,8 @@ class _Builder:
             elif index in closing:
                 self._end(item.raw)
             else:
-                self._child(content=item.raw, divides=not isinstance(item, Atom))
+                child = self._child(content=item.raw, divides=not isinstance(item, Atom))
+                child.is_mark = isinstance(item, Atom) and item.is_mark
             index += 1
         root = self._path[0]
         root.end, root.last = self._length, self._count
@@ -249,7 +252,7 @@ def _has_text(item: Item) -> bool:
     return isinstance(item, Verbatim) or (isinstance(item, Chars) and not item.text.isspace())
 
 
-def _pairs(items: Sequence[Item]) -> dict[int, int]:
+def matching_ends(items: Sequence[Item]) -> dict[int, int]:
     """The index of the end tag of each start tag that has one, with only such tags between."""
     pairs: dict[int, int] = {}
     path: list[int] = []

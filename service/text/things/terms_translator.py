@@ -21,6 +21,7 @@ from service.common.fairness import checkpoint, in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
+from service.text.spacing import without_invented_spaces
 from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
 from service.text.things.text_parts import may_need_care, parts_of
 from service.text.windows import cancelled, in_windows
@@ -304,7 +305,7 @@ class _Call:
                     job.attempt = job.run.send(answer)
                     open_jobs.append(job)
                 except StopIteration as end:
-                    job.part.candidate = end.value
+                    job.part.candidate = without_invented_spaces(job.part.part.text, end.value)
                     job.part.used = job.repair.used(end.value)
             jobs, is_first = open_jobs, False
 

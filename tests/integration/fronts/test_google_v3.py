@@ -88,6 +88,7 @@ async def test_both_give_the_same_answer(
     [
         ("TranslateText", {"contents": [], **PLAIN}, "INVALID_ARGUMENT", "contents"),
         ("TranslateText", {"contents": ["a\0"], **PLAIN}, "INVALID_ARGUMENT", "contents[0]"),
+        ("TranslateText", {"contents": ["a", ""], **PLAIN}, "INVALID_ARGUMENT", "contents[1]"),
         (
             "TranslateText",
             {"contents": ["a"], "mime_type": "text/plain"},

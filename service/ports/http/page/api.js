@@ -50,7 +50,8 @@ async function request(path, options) {
   const headers = { ...options.headers, ...(apiKey && { "x-api-key": apiKey }) };
   let response;
   try {
-    response = await fetch(path, { ...options, headers });
+    // Relative to the page, which a proxy may serve under a path of its own.
+    response = await fetch(path.replace(/^\//, ""), { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The server can't be reached.");

@@ -7,6 +7,7 @@ import io
 import re
 import zipfile
 
+import docx
 import polib
 import pytest
 from hypothesis import given
@@ -112,6 +113,37 @@ def test_subtitles_keep_times_positions_tags_speakers_and_numbers_of_lines() -> 
     assert written == samples.SUBTITLES.replace(
         "Hello <i>dear</i>\nbig world", "Hallo <i>liebe</i> große\nund weite Welt"
     ).replace("Who is it?", "Wer ist da?").replace("Me &", "Ich &").replace("you.", "du.")
+
+
+@pytest.mark.parametrize(
+    ("lines", "speeches"),
+    [
+        (["- I love you.", "- I know."], 2),
+        (["<i>- I love you.</i>", "<i>- I know.</i>"], 2),
+        (["<i>- I love you.", "- I know.</i>"], 2),
+        (["{\\an8}- I love you.", "- I know."], 2),
+        (['<font color="#fff">-I love you.</font>', "–I know."], 2),
+        (["Do you love me?", "- I do."], 2),
+        (["- I love you", "so much.", "- I know."], 2),
+        ([">> I love you.", ">> I know."], 2),
+        (["TOM: I love you.", "ANNA: I know."], 2),
+        (["Tom Miller: I love you.", "Anna: I know."], 2),
+        (["[Tom] I love you.", "(Anna) I know."], 2),
+        (["I love you", "and the dog."], 1),
+        (["He said: I love", "the dog."], 1),
+        (["a well-", "known dog"], 1),
+        (["I love you --", "and the dog."], 1),
+    ],
+)
+def test_each_speaker_of_a_subtitle_has_lines_of_his_own(lines: list[str], speeches: int) -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    document = read("a.srt", head + "\n".join(lines) + "\n")
+    assert len(texts(document)) == speeches
+    written = document.write(upper(document)).decode().removeprefix(head)
+    assert len(written.splitlines()) == len(lines)
+    if len(lines) == speeches:
+        plain = re.sub(r"<[^>]*>|[^A-Z\n]", "", written.upper())
+        assert plain == re.sub(r"<[^>]*>|[^A-Z\n]", "", ("\n".join(lines) + "\n").upper())
 
 
 @given(st.lists(st.sampled_from(["ab", "c", "<i>d</i>", "longer"]), min_size=1, max_size=20))
@@ -442,3 +474,53 @@ def test_whatever_happens_to_the_tags_no_element_is_lost_or_doubled(pieces: list
     assert "".join(root.itertext()) == "".join(
         {"a": "a", "&lt;b": "<b"}.get(piece, "") for piece in pieces
     )
+
+
+def test_marks_of_notes_stand_above_the_line_in_all_formats() -> None:
+    made = docx.Document()
+    paragraph = made.add_paragraph("The moon is old")
+    paragraph.add_run("1").font.superscript = True
+    paragraph.add_run(" and H")
+    paragraph.add_run("a").font.subscript = True
+    paragraph.add_run("b").bold = True
+    [text] = texts(read("a.docx", word(made)))
+    assert text == (
+        'The moon is old<sup id="0">1</sup> and H<sup id="1">a</sup><span id="2">b</span>'
+    )
+    changed = text.replace("old", "OLD")
+    written = opened(read("a.docx", word(made)).write([changed]))
+    [runs] = [each.runs for each in written.paragraphs if "OLD" in each.text]
+    assert [(run.text, run.font.superscript) for run in runs][:2] == [
+        ("The moon is OLD", None),
+        ("1", True),
+    ]
+    span = '<text:span text:style-name="T9">'
+    styles = (
+        '<office:automatic-styles><style:style style:name="T9" style:family="text">'
+        '<style:text-properties style:text-position="super 58%"/></style:style>'
+        "</office:automatic-styles>"
+    )
+    line = f"<text:p>The moon is old{span}1</text:span> and cold.</text:p>"
+    content = (
+        '<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
+        ' xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+        ' xmlns:style="urn:oasis:names:tc:opendocument:xmlns:style:1.0">'
+        f"{styles}<office:body><office:text>{line}</office:text></office:body>"
+        "</office:document-content>"
+    )
+    [text] = texts(read("a.odt", samples.odt(content)))
+    assert text == 'The moon is old<sup id="0">1</sup> and cold.'
+    moved = read("a.odt", samples.odt(content)).write([text.replace("old", "OLD")])
+    assert f"The moon is OLD{span}1</text:span>".encode() in samples_content(moved)
+    unit = (
+        '<xliff version="1.2"><file source-language="en" target-language="de"><body>'
+        '<trans-unit id="1"><source>old<g id="1" ctype="x-sup">1</g> and <g id="2">b</g></source>'
+        "</trans-unit></body></file></xliff>"
+    )
+    [text] = texts(read("a.xlf", unit))
+    assert text == 'old<sup id="0">1</sup> and <span id="1">b</span>'
+
+
+def samples_content(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read("content.xml")

@@ -74,6 +74,7 @@ _soup = st.lists(
                 "![",
                 "<",
             ),
+            *("> [!NOTE]", "$$", "\\\\[", "!!! note", ": ", "{: a}"),
             *("](a)", "][1]", "[1]: a", "# ", "- ", "1. ", "> ", "|", "|-|-|", "---", "\\", "&lt;"),
             *("<", "<b>", "</b>", "<p>", "<!--", "-->", "<script>", "    ", "https://x.y/z", "{1}"),
         ]
@@ -217,3 +218,37 @@ async def test_floods_of_markup_take_linear_time(flood: str) -> None:
     document = (flood * 100_000)[:20_000] + "dog"
     below = FakeLinkedTranslator()
     await MarkupTranslator(below, MARKDOWN, below.limits).translate([document])
+
+
+@pytest.mark.parametrize(
+    ("document", "texts"),
+    [
+        ("> [!NOTE]\n> Read this first.", ["Read this first."]),
+        ("> [!warning]- My title\n> Read this.", ["My title", "Read this."]),
+        ("> > [!TIP]\n> > Read\n> > this.", ["Read this."]),
+        ("$$\nx = y^2\n$$", []),
+        ("Text\n$$ x = y $$\nmore", ["Text", "more"]),
+        ("> $$\n> x\n> $$\n> text", ["text"]),
+        ("\\[\nx\n\\]\ntext", ["text"]),
+        ("\\begin{align}\na &= b\n\\end{align}\n", []),
+        ("$$ is much\nmoney", ["$$ is much money"]),
+        ("Term\n: A definition\n: Another", ["Term", "A definition", "Another"]),
+        ("Term\n\n:   A definition\n    goes on", ["Term", "A definition goes on"]),
+        ("!!! note\n    Read this.", ["Read this."]),
+        ('!!! note "My title"\n\n    Read this.', ["My title", "Read this."]),
+        ('=== "My tab"\n\n    Read this.', ["My tab", "Read this."]),
+        ("[TOC]\nText", ["Text"]),
+        ("Text\n{: .class #id}\nmore", ["Text", "more"]),
+        ("{% raw %}\nText\n{% endraw %}", ["Text"]),
+        ("{{< figure src=a >}}\nText", ["Text"]),
+    ],
+)
+async def test_blocks_of_further_dialects_keep_their_lines(document: str, texts: list[str]) -> None:
+    runs = [part.text for part in parse_markdown(document) if isinstance(part, TextRun)]
+    assert [text.strip() for text in runs] == texts
+    assert "".join(part.raw for part in parse_markdown(document)) == document
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, MARKDOWN, below.limits).translate([document])
+    assert result.error is None
+    if not any("goes on" in text or "Read this" in text for text in texts):
+        assert result.text.count("\n") >= document.count("\n") - 1

@@ -68,3 +68,59 @@ def test_a_word_without_a_link_next_to_a_placeholder_is_kept(
     document: str, target: str, pairs: Sequence[tuple[str, str]], expected: str
 ) -> None:
     assert rendered(document, target, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "answer", "links", "expected"),
+    [
+        (
+            "the '<i>new</i>' plan",
+            'der "Neuen"-Plan',
+            [("the", "der"), ("new", '"Neuen"-Plan'), ("plan", '"Neuen"-Plan')],
+            'der "<i>Neuen</i>"-Plan',
+        ),
+        (
+            'Your "<b>old</b>" plan.',
+            'Dein "alter" Plan.',
+            [("Your", "Dein"), ('"old"', '"alter"'), ("plan", "Plan"), (".", ".")],
+            'Dein "<b>alter</b>" Plan.',
+        ),
+        (
+            'said <i>"Anna"</i>.',
+            "sagte „Anna“.",
+            [("said", "sagte"), ("Anna", "Anna"), ('".', "“.")],
+            "sagte <i>„Anna“</i>.",
+        ),
+        (
+            '<b>a "big" dog</b> runs',
+            "ein „großer“ Hund läuft",
+            [("a", "ein"), ('"big"', "„großer“"), ("dog", "Hund"), ("runs", "läuft")],
+            "<b>ein „großer“ Hund</b> läuft",
+        ),
+        (
+            'the "<b>dog</b>" and <i>"cat"</i>',
+            "die „Katze“ und der „Hund“",
+            [("the", "die"), ("cat", "Katze"), ("and", "und"), ("dog", "Hund")],
+            "die <i>„Katze“</i> und der „<b>Hund</b>“",
+        ),
+    ],
+)
+def test_quotation_marks_stay_outside_or_inside(
+    document: str, answer: str, links: list[tuple[str, str]], expected: str
+) -> None:
+    assert rendered(document, answer, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Hallo {1}} links", "Hallo <x/> links"),
+        ("Hallo {{1} links", "Hallo <x/> links"),
+        ("Hallo {1} links {1", "Hallo <x/> links "),
+        ("Hallo {1}{1} 7} links", "Hallo <x/> 7 links"),
+    ],
+)
+def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None:
+    document = "Hello <code>x</code> left"
+    expected = expected.replace("<x/>", "<code>x</code>")
+    assert rendered(document, answer, [("Hello", "Hallo")]) == expected

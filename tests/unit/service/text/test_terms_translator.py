@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from model.bundle.tokenizer import Span
 from service.domain.requests import FinishReason
+from service.engine.engine import EngineConfig
 from service.engine.quota import AdmittedCall
 from service.errors import InvalidArgumentError, ResourceExhaustedError
 from service.text.glossaries.glossary import Glossary
@@ -454,3 +455,21 @@ async def test_a_busy_engine_gives_further_attempts_as_an_idle_one_does(tmp_path
         with pytest.raises(ResourceExhaustedError):
             await terms.translate(texts)
     assert len(setup.runner.plans) - num_plans == num_plans > 0
+
+
+async def test_a_call_with_more_sentences_than_the_queue_holds_is_taken_with_its_retries(
+    tmp_path: Path,
+) -> None:
+    tokenizer, text = tiny_tokenizer(tmp_path), "A dog has 5. " * 10
+
+    def script(source_ids: tuple[int, ...]) -> Sequence[int]:
+        """A model that loses numbers, so that each sentence needs further attempts."""
+        lost = tokenizer.decode(source_ids).replace("5", "")
+        return [*tokenizer.encode(lost), tokenizer.eos_id]
+
+    config = EngineConfig(max_waiting=16, max_queue_seconds=None)
+    async with translating(tokenizer, script, config=config) as setup:
+        terms = TermsTranslator(setup.translator, TermRules("en", "de"), TranslatorLimits())
+        results = await terms.translate([text] * 30)
+        assert [result.text.count("5") for result in results] == [10] * 30
+        assert setup.engine._admission.num_taken == 0

@@ -96,6 +96,8 @@ def test_long_texts_come_together_again_and_fit(text: str, language: str, limit:
         ("ja", "こんにちは。元気ですか？", ["こんにちは。", "元気ですか？"]),
         ("en", "no full stop\nnext line\r\n\r\nlast", ["no full stop", "next line", "last"]),
         ("en", "One.  Two.\tThree.", ["One.", "Two.", "Three."]),
+        ("en", "Name\tPrice of it\tRed", ["Name", "Price of it", "Red"]),
+        ("en", "Monday\t\tThe shop is open\t9:00", ["Monday", "The shop is open", "9:00"]),
         ("en", "- [ ] One. Two.\n  1. Three.\n# Four", ["One.", "Two.", "Three.", "Four"]),
         ("de", "1. Mai ist ein Feiertag.", ["1. Mai ist ein Feiertag."]),
         ("de", "1. Öffne die Tür.\n2. Geh.", ["1.", "Öffne die Tür.", "2.", "Geh."]),

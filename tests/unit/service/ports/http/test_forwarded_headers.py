@@ -1,0 +1,67 @@
+"""The headers of proxies are believed from trusted ones only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.errors import StartupError
+from service.ports.http.forwarded_headers import ForwardedHeaders
+
+HEADERS = [
+    (b"host", b"inner:8000"),
+    (b"x-forwarded-for", b"198.51.100.7, 203.0.113.9"),
+    (b"x-forwarded-proto", b"https"),
+    (b"x-forwarded-host", b"translate.example.org"),
+]
+
+
+async def seen(proxies: list[str], peer: str, **headers: str) -> tuple[str, str, str]:
+    """The client, the scheme and the host that an application sees."""
+    found: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(scope)
+
+    given = dict(HEADERS) | {
+        name.replace("_", "-").encode(): value.encode() for name, value in headers.items()
+    }
+    scope: dict[str, Any] = {"type": "http", "scheme": "http", "client": (peer, 1234)}
+    await ForwardedHeaders(app, proxies)({**scope, "headers": list(given.items())}, None, None)  # type: ignore[arg-type]
+    [got] = found
+    return got["client"][0], got["scheme"], dict(got["headers"])[b"host"].decode()
+
+
+@pytest.mark.parametrize("proxies", [["10.0.0.0/8"], ["192.0.2.1", "10.1.2.3"], ["*"]])
+async def test_a_trusted_proxy_is_believed(proxies: list[str]) -> None:
+    client = "198.51.100.7" if proxies == ["*"] else "203.0.113.9"
+    assert await seen(proxies, "10.1.2.3") == (client, "https", "translate.example.org")
+
+
+async def test_others_are_not() -> None:
+    assert await seen(["10.0.0.0/8"], "192.0.2.8") == ("192.0.2.8", "http", "inner:8000")
+
+
+async def test_proxies_in_a_row() -> None:
+    client, _, _ = await seen(["10.0.0.0/8", "203.0.113.9"], "10.1.2.3")
+    assert client == "198.51.100.7"
+
+
+@pytest.mark.parametrize("bad", ["unknown", "", "a" * 10_000, "1.2.3.4.5"])
+async def test_what_is_no_address_leaves_that_of_the_proxy(bad: str) -> None:
+    client, scheme, _ = await seen(["10.0.0.0/8"], "10.1.2.3", x_forwarded_for=bad)
+    assert (client, scheme) == ("10.1.2.3", "https")
+
+
+@pytest.mark.parametrize("value", ["203.0.113.9:4711", "[2001:db8::1]:4711", "2001:db8::1"])
+async def test_ports_are_left_out(value: str) -> None:
+    client, _, _ = await seen(["10.0.0.0/8"], "10.1.2.3", x_forwarded_for=value)
+    assert client in ("203.0.113.9", "2001:db8::1")
+
+
+@pytest.mark.parametrize("bad", ["proxy.example", "10.0.0.1/8", ""])
+def test_a_proxy_is_an_address_or_a_network(bad: str) -> None:
+    with pytest.raises(StartupError, match="http_trusted_proxies"):
+        ForwardedHeaders(None, [bad])  # type: ignore[arg-type]
