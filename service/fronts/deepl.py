@@ -70,7 +70,7 @@ class DeepL(DeepLGlossaries):
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         texts, source = fields.needed_texts("text"), fields.text("source_lang")
         target = fields.needed("target_lang")
-        request = _with_options(TextRequest(source=source or "auto", target=target), fields)
+        request = with_options(TextRequest(source=source or "auto", target=target), fields)
         shows_characters = fields.flag("show_billed_characters")
         translations = []
         translated = await translate_all(call.backend, texts, request)
@@ -117,7 +117,7 @@ def _usage_of(count: int, limit: int | None) -> Any:
     return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
 
 
-def _with_options(request: TextRequest, fields: Fields) -> TextRequest:
+def with_options(request: TextRequest, fields: Fields) -> TextRequest:
     """The request, with the options among the parameters.
 
     Raises:

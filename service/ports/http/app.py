@@ -61,8 +61,8 @@ _REST_SECONDS = 2.0
 class HttpApp:
     """The ASGI application.
 
-    `origins` are those of pages that browsers let read answers (CORS); "*" for all. `prefix` is that
-    of all paths behind a proxy, such as "/mt"; they are there without it too.
+    `origins` are those of pages that browsers let read answers (CORS); "*" for all. `prefix` is
+    that of all paths behind a proxy, such as "/mt"; they are there without it too.
 
     Attributes:
         is_draining: connections end after their current answer.

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class ContractServer(HttpServer):
     """Serves the page, and the calls that a servicer answers.
 
-    Requests may ask for `allowed_hosts`, and pages of the origins `allow_origin` may ask. `prefix` is
-    that of all paths behind a proxy. Forwarded headers of `trusted_proxies`, which are addresses and
-    networks, are believed.
+    Requests may ask for `allowed_hosts`, and pages of the origins `allow_origin` may ask. `prefix`
+    is that of all paths behind a proxy. Forwarded headers of `trusted_proxies`, which are addresses
+    and networks, are believed.
 
     Raises:
         StartupError: a host, an origin, the prefix or a proxy is invalid.

@@ -1,34 +1,36 @@
-"""DeepL's parameters as options of the contract."""
+"""DeepL's parameters as options of a request."""
 
 from __future__ import annotations
 
 import pytest
 
-from dragoman.v1 import translation_pb2 as pb
-from service.fronts.deepl import set_options
+from service.calls.requests import TextRequest
+from service.fronts.deepl import with_options
 from service.fronts.http.fields import Fields
+from service.text.line_breaks import LineBreaks
+from service.translation.options import TranslateOptions
 
 
 @pytest.mark.parametrize(
     ("kind", "split", "line_breaks"),
     [
-        ("", None, pb.LINE_BREAKS_UNSPECIFIED),
-        ("", "1", pb.LINE_BREAKS_UNSPECIFIED),
-        ("", "nonewlines", pb.LINE_BREAKS_JOIN),
-        ("xml", None, pb.LINE_BREAKS_KEEP),
-        ("xml", "1", pb.LINE_BREAKS_KEEP),
-        ("xml", "nonewlines", pb.LINE_BREAKS_JOIN),
-        ("html", None, pb.LINE_BREAKS_JOIN),
-        ("html", "1", pb.LINE_BREAKS_KEEP),
-        ("html", "nonewlines", pb.LINE_BREAKS_JOIN),
+        ("", None, None),
+        ("", "1", None),
+        ("", "nonewlines", LineBreaks.JOIN),
+        ("xml", None, LineBreaks.KEEP),
+        ("xml", "1", LineBreaks.KEEP),
+        ("xml", "nonewlines", LineBreaks.JOIN),
+        ("html", None, LineBreaks.JOIN),
+        ("html", "1", LineBreaks.KEEP),
+        ("html", "nonewlines", LineBreaks.JOIN),
     ],
 )
 def test_only_html_has_no_new_lines_by_default(
-    kind: str, split: str | None, line_breaks: pb.LineBreaks.ValueType
+    kind: str, split: str | None, line_breaks: LineBreaks | None
 ) -> None:
-    request = pb.TranslateRequest()
-    set_options(request, Fields({"tag_handling": kind, "split_sentences": split}))
-    assert request.options.line_breaks == line_breaks
-    assert not request.options.HasField("split_sentences")
-    set_options(request, Fields({"tag_handling": kind, "split_sentences": "0"}))
-    assert not request.options.split_sentences
+    fields = Fields({"tag_handling": kind, "split_sentences": split})
+    request = with_options(TextRequest(), fields)
+    assert request.line_breaks == line_breaks
+    assert request.options(TranslateOptions()).split_sentences
+    unsplit = Fields({"tag_handling": kind, "split_sentences": "0"})
+    assert not with_options(TextRequest(), unsplit).options(TranslateOptions()).split_sentences
