@@ -16,15 +16,15 @@ import dragoman
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.search_limits import MAX_SUPPRESSED
 from service.access.setup import Access
+from service.calls.backend import DOCUMENT_LIMITS, Backend
 from service.calls.call_tracker import CallTracker
-from service.calls.document_calls import LIMITS
 from service.calls.request_parsing import RequestParser
 from service.common import descriptors
 from service.documents.worker_pool import READERS_MODULE, DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.engine.watchdog import Watchdog
 from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
-from service.fronts.google_v3.grpc_service import add_google_v3
+from service.fronts.google_v3.grpc_service import add_google_v3, google_front
 from service.fronts.grpc.interceptor import Interceptor
 from service.models.idle import IdleMonitor
 from service.models.lifecycle.opening import in_thread
@@ -107,11 +107,10 @@ class Server:
         path = Path(settings.glossary_store) if settings.glossary_store else None
         self._glossary_store = GlossaryStore(path)
         self._documents = DocumentWorkers(
-            LIMITS, WorkerLimits.of(settings), metrics.documents, readers
+            DOCUMENT_LIMITS, WorkerLimits.of(settings), metrics.documents, readers
         )
-        self._servicer = TranslationServicer(
-            metrics, glossaries, self._glossary_store, self._documents
-        )
+        self._backend = Backend(metrics, glossaries, self._glossary_store, self._documents)
+        self._servicer = TranslationServicer(self._backend)
         max_entries = {
             "contents": settings.max_texts,
             "pairs": settings.max_texts,
@@ -148,7 +147,9 @@ class Server:
         """
         http = self._create_http()
         connections = descriptors.max_connections() - (http.max_connections if http else 0)
-        self._grpc = create_grpc_server(self.settings, Interceptor(self._tracker), connections)
+        fronts = [google_front(self._tracker.parser)]
+        interceptor = Interceptor(self._tracker, fronts=fronts)
+        self._grpc = create_grpc_server(self.settings, interceptor, connections)
         self._http = http
         registry: Registry | None = None
         try:
@@ -177,7 +178,7 @@ class Server:
         """Bind all ports, and answer on them."""
         settings = self.settings
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
-        add_google_v3(self._grpc, self._servicer, self._tracker)
+        add_google_v3(self._grpc, self._backend)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         self._reflection.add_to(self._grpc)
         credentials = self._tls.grpc_credentials() if self._tls else None
@@ -229,7 +230,7 @@ class Server:
             self._reloads.ask()
         if self._admin is not None:
             self._admin.servicer.reloads = self._reloads
-        self._servicer.registry = registry
+        self._backend.models = registry
         self._health.start_serving()
         self.probes.set_ready()
         self._metrics.serving.set(1)

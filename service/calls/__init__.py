@@ -1,5 +1,6 @@
-"""What all calls have in common, whatever API they came by.
+"""The use cases: one file for each thing that a client can ask for, whatever interface it uses.
 
-A `RunningCall` limits, counts and logs a call; its context holds the caller and the request id.
-Calls are charged here, their languages detected, the texts of a document made a request.
+Domain values in, domain values and the errors of `service.errors` out. In each use case the order
+is the same: the caller, the key's permission and charge, the models, the work, the answer. An
+interface runs them within a `RunningCall`, which authenticates, limits, counts and logs a call.
 """

@@ -7,18 +7,15 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 import grpc
-from google.rpc import status_pb2
 
 from service import errors
 from service.access.authentication import AccessControl, credential_of
 from service.calls.call_context import CallContext, Context
-from service.calls.charging import CHARGED
 from service.calls.refusals import RefusalPace
 from service.calls.request_parsing import RequestParser, UndecodableError
-from service.calls.status import code_of, status_of
+from service.calls.status import CHARGED, code_of, message_of
 from service.engine.quota import Quota
 from service.observability import tracing
 from service.observability.metrics import ServerMetrics
@@ -130,7 +127,7 @@ class _GatheredLines:
 class RunningCall:
     """A call from its arrival to its log line: a context manager around its handler.
 
-    It suppresses an exception of the block and turns it into a status, for the front to send.
+    It suppresses an exception of the block and keeps it, for the interface to send.
     Nothing that outlives the block may refer to the request: gRPC keeps its own exception of an
     aborted call in a reference cycle if that exception's traceback leads to the call's context, and
     the garbage collector, which counts objects, does not see that such a cycle holds megabytes.
@@ -139,24 +136,27 @@ class RunningCall:
         tracker: of all calls.
         method: its name in the contract.
         context: what the front knows of the call.
+        front: the API that the client uses, for the log; "" for the contract.
 
     Attributes:
         code: once it has ended.
-        status: likewise; None if it succeeded, or was cancelled.
-        retry_after_seconds: when to retry it, if it was refused for load or a quota.
-        exhausted_quota: the quota of the key that is used up, if that is why it failed.
+        error: why it has failed; None if it succeeded, or was cancelled.
+        message: the message for the client, if it has failed.
     """
 
-    def __init__(self, tracker: CallTracker, method: str, context: Context) -> None:
+    def __init__(
+        self, tracker: CallTracker, method: str, context: Context, front: str = ""
+    ) -> None:
         self.code = grpc.StatusCode.OK
-        self.status: status_pb2.Status | None = None
-        self.retry_after_seconds: float | None = None
-        self.exhausted_quota: errors.QuotaKind | None = None
+        self.error: Exception | None = None
+        self.message = ""
         self._tracker = tracker
         self._metrics = tracker.metrics
         self._method = method
         self._context: Context | None = context
         self._call = CallContext(context, tracker.clock)
+        if front:
+            self._call.facts["front"] = front
         self._client = self._client_of_quotas()
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
@@ -166,6 +166,13 @@ class RunningCall:
     def request_id(self) -> str:
         """Identifies the call in the log."""
         return self._call.request_id
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """Seconds until a retry, if the call was refused for load or a quota; otherwise None."""
+        if isinstance(self.error, errors.ResourceExhaustedError):
+            return self.error.retry_after_seconds
+        return None
 
     def __enter__(self) -> None:
         self._call.enter()
@@ -227,18 +234,8 @@ class RunningCall:
             )
         self._num_bytes = num_bytes
 
-    def parsed(self, data: bytes) -> Any:
-        """The request, once the call is within the quotas.
-
-        Raises:
-            ResourceExhaustedError: it is not.
-            InvalidArgumentError: `data` is not such a request, or has too many entries.
-        """
-        self.take_quotas(len(data))
-        return self._tracker.parser.parse(self._method, data)
-
     async def hold_refusal(self) -> None:
-        """Hold the status back if the client is refused time and again. Before it is sent."""
+        """Hold the error back if the client is refused time and again. Before it is sent."""
         if self.retry_after_seconds is not None:
             await self._tracker.refusals.hold(self._call.client, self._call.seconds_left)
 
@@ -258,22 +255,24 @@ class RunningCall:
             if self.code not in CHARGED:
                 self._call.grant.give_back()
             self._record(_GATHERED.get(type(error)))
-        return self.status is not None
+        return self.error is not None
 
     def _end(self, error: BaseException | None) -> None:
-        """Set code and status."""
+        """Set code, error and message."""
         late = self._call.has_expired
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             # gRPC cancels the task of a call whose client disconnected or whose deadline passed.
             self.code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
         elif isinstance(error, Exception):
             is_cancelled = isinstance(error, errors.RequestCancelledError)
-            self._set_status(
+            self._set_error(
                 errors.DeadlineExceededError("the deadline passed")
                 if late and is_cancelled
                 else error
             )
             _drop_tracebacks(error)
+            if self.code is not grpc.StatusCode.INTERNAL:  # a cause may hold the body
+                error.__cause__ = error.__context__ = None
         elif error is not None:
             self.code = grpc.StatusCode.INTERNAL
 
@@ -295,16 +294,13 @@ class RunningCall:
         elif num_calls := self._tracker.calls_to_log(gathered, key):
             _log.info(gathered, extra={**facts, **call.facts, "calls": num_calls})
 
-    def _set_status(self, error: Exception) -> None:
+    def _set_error(self, error: Exception) -> None:
         self._call.facts["reason"] = errors.reason_of(error)
         self.code = code_of(error)
         if self.code is grpc.StatusCode.INTERNAL:
             _log.error("%s failed", self._method, exc_info=error)
-        self.status = status_of(error, self._call.request_id)
-        if isinstance(error, errors.ResourceExhaustedError):
-            self.retry_after_seconds = error.retry_after_seconds
-        if isinstance(error, errors.QuotaError):
-            self.exhausted_quota = error.kind
+        self.message = message_of(error, self._call.request_id)
+        self.error = error
 
 
 def _drop_tracebacks(error: BaseException) -> None:

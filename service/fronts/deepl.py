@@ -7,17 +7,19 @@ refused; what only advises a translation is ignored (proto/FRONTS.md lists both)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
-from dragoman.v1 import translation_pb2 as pb
 from service.calls.call_context import current_call
+from service.calls.languages import reachable_targets
+from service.calls.requests import TextRequest
+from service.calls.translate import translate_all
 from service.errors import InvalidArgumentError
 from service.fronts.deepl_glossaries import GLOSSARY_OPERATIONS
-from service.fronts.front_call import FrontCall
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
 from service.fronts.language_names import language_name
 
 _QUOTA_EXCEEDED = 456
@@ -83,29 +85,25 @@ class DeepL:
 
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         texts, source = fields.needed_texts("text"), fields.text("source_lang")
-        request = pb.TranslateRequest(
-            contents=texts,
-            source_language_code=source or "auto",
-            target_language_code=fields.needed("target_lang"),
-        )
-        _set_options(request, fields)
+        target = fields.needed("target_lang")
+        request = _with_options(TextRequest(source=source or "auto", target=target), fields)
         shows_characters = fields.flag("show_billed_characters")
         translations = []
-        response = await call.translate(request)
-        for text, translation in zip(texts, response.translations, strict=True):
-            language = source.partition("-")[0] or translation.detected_language_code
+        translated = await translate_all(call.backend, texts, request)
+        for index, result in enumerate(translated.results):
+            language = source.partition("-")[0] or translated.language(index)[0]
             item: dict[str, Any] = {
                 "detected_source_language": language.upper(),
-                "text": translation.translated_text,
+                "text": result.text,
             }
             if shows_characters:
-                item["billed_characters"] = len(text)
+                item["billed_characters"] = len(texts[index])
             translations.append(item)
         return {"translations": translations}
 
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         kind = fields.choice("type", ("source", "target"), "source")
-        targets = call.targets()
+        targets = reachable_targets(call.backend)
         codes = (
             targets
             if kind == "source"
@@ -133,17 +131,17 @@ def _usage_of(count: int, limit: int | None) -> Any:
     return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
 
 
-def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
-    """Set what the parameters ask for.
+def _with_options(request: TextRequest, fields: Fields) -> TextRequest:
+    """The request, with the options among the parameters.
 
     Raises:
-        InvalidArgumentError: a parameter asks for what there is not.
+        InvalidArgumentError: an option is not supported.
     """
     for name in _REFUSED:
         if name in fields:
             raise InvalidArgumentError(name, "not supported")
     fields.choice("formality", _FORMALITIES, "default")
-    request.glossary.name = fields.text("glossary_id")
+    request = replace(request, glossary=fields.text("glossary_id"))
     kind = fields.choice("tag_handling", ("", "xml", "html"))
     split = fields.text_or_flag("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):
@@ -151,10 +149,10 @@ def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
     if split == "nonewlines" and not kind:
         raise InvalidArgumentError("split_sentences", "nonewlines is for tag_handling only")
     if split == "0":
-        request.options.split_sentences = False
+        request = replace(request, options=lambda default: replace(default, split_sentences=False))
     if kind:
-        request.mime_type = f"text/{kind}"
-        request.options.ignore_tags.extend(_tags(fields))
+        request = replace(request, mime_type=f"text/{kind}", ignore_tags=_tags(fields))
+    return request
 
 
 def _tags(fields: Fields) -> list[str]:

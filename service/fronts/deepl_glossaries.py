@@ -10,11 +10,11 @@ import datetime
 from typing import Any
 
 from model.bundle.languages import is_language_code
-from service.calls.call_context import current_call
+from service.calls.glossaries import glossary_owner, is_pair_served
+from service.calls.languages import reachable_targets
 from service.errors import InvalidArgumentError, NotFoundError
-from service.fronts.front_call import FrontCall
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import FrontAnswer, Operation
+from service.fronts.http.front_endpoint import FrontAnswer, FrontCall, Operation
 from service.text.glossaries.entries import FORMATS
 from service.text.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoredGlossary
 
@@ -33,12 +33,14 @@ _SEVERAL = {"dictionaries": "a list of objects with source_lang, target_lang, en
 
 
 async def _create(fields: Fields, call: FrontCall) -> Any:
-    made = await call.glossaries.create(_owner(), fields.needed("name"), [_given(fields, call)])
+    made = await call.backend.glossary_store.create(
+        glossary_owner(), fields.needed("name"), [_given(fields, call)]
+    )
     return FrontAnswer(_described(made), 201)
 
 
 async def _list(fields: Fields, call: FrontCall) -> Any:
-    found = await call.glossaries.glossaries(_owner())
+    found = await call.backend.glossary_store.glossaries(glossary_owner())
     return {"glossaries": [_described(each) for each in found if len(each.dictionaries) == 1]}
 
 
@@ -50,19 +52,19 @@ async def _entries(fields: Fields, call: FrontCall) -> Any:
     found = await _single(call)
     [dictionary] = found.dictionaries
     pair = dictionary.source, dictionary.target
-    text = await call.glossaries.entries(_owner(), found.id, *pair)
+    text = await call.backend.glossary_store.entries(glossary_owner(), found.id, *pair)
     return FrontAnswer(text.encode(), kind=_TSV)
 
 
 async def _delete(fields: Fields, call: FrontCall) -> Any:
-    await call.glossaries.delete(_owner(), call.path["id"])
+    await call.backend.glossary_store.delete(glossary_owner(), call.path["id"])
     return FrontAnswer(b"", 204)
 
 
 async def _pairs(fields: Fields, call: FrontCall) -> Any:
     pairs = [
         {"source_lang": source, "target_lang": target}
-        for source, targets in call.targets().items()
+        for source, targets in reachable_targets(call.backend).items()
         for target in targets
     ]
     return {"supported_languages": pairs}
@@ -70,48 +72,58 @@ async def _pairs(fields: Fields, call: FrontCall) -> Any:
 
 async def _create_several(fields: Fields, call: FrontCall) -> Any:
     dictionaries = _given_several(fields, call)
-    made = await call.glossaries.create(_owner(), fields.needed("name"), dictionaries)
+    made = await call.backend.glossary_store.create(
+        glossary_owner(), fields.needed("name"), dictionaries
+    )
     return FrontAnswer(_described_several(made), 201)
 
 
 async def _list_several(fields: Fields, call: FrontCall) -> Any:
-    found = await call.glossaries.glossaries(_owner())
+    found = await call.backend.glossary_store.glossaries(glossary_owner())
     return {"glossaries": [_described_several(each) for each in found]}
 
 
 async def _get_several(fields: Fields, call: FrontCall) -> Any:
-    return _described_several(await call.glossaries.get(_owner(), call.path["id"]))
+    return _described_several(
+        await call.backend.glossary_store.get(glossary_owner(), call.path["id"])
+    )
 
 
 async def _change(fields: Fields, call: FrontCall) -> Any:
     """Another name, or further entries of one pair of languages."""
-    owner, glossary_id = _owner(), call.path["id"]
+    owner, glossary_id = glossary_owner(), call.path["id"]
     dictionaries = _given_several(fields, call)
     if len(dictionaries) > 1:
         raise InvalidArgumentError("dictionaries", "more than one, the limit of a change")
     for dictionary in dictionaries:
-        await call.glossaries.put(owner, glossary_id, dictionary, merges=True)
+        await call.backend.glossary_store.put(owner, glossary_id, dictionary, merges=True)
     if "name" in fields:
-        await call.glossaries.rename(owner, glossary_id, fields.needed("name"))
-    return _described_several(await call.glossaries.get(owner, glossary_id))
+        await call.backend.glossary_store.rename(owner, glossary_id, fields.needed("name"))
+    return _described_several(await call.backend.glossary_store.get(owner, glossary_id))
 
 
 async def _entries_of_pair(fields: Fields, call: FrontCall) -> Any:
     source, target = _languages(fields)
-    text = await call.glossaries.entries(_owner(), call.path["id"], source, target)
+    text = await call.backend.glossary_store.entries(
+        glossary_owner(), call.path["id"], source, target
+    )
     languages = {"source_lang": source, "target_lang": target}
     return {"dictionaries": [{**languages, "entries": text, "entries_format": "tsv"}]}
 
 
 async def _replace_dictionary(fields: Fields, call: FrontCall) -> Any:
     given = _given(fields, call)
-    made = await call.glossaries.put(_owner(), call.path["id"], given, merges=False)
+    made = await call.backend.glossary_store.put(
+        glossary_owner(), call.path["id"], given, merges=False
+    )
     pair = given.source, given.target
     return next(_counted(each) for each in made.dictionaries if (each.source, each.target) == pair)
 
 
 async def _delete_dictionary(fields: Fields, call: FrontCall) -> Any:
-    await call.glossaries.delete_dictionary(_owner(), call.path["id"], *_languages(fields))
+    await call.backend.glossary_store.delete_dictionary(
+        glossary_owner(), call.path["id"], *_languages(fields)
+    )
     return FrontAnswer(b"", 204)
 
 
@@ -149,13 +161,9 @@ GLOSSARY_OPERATIONS = {
 """By HTTP method and path."""
 
 
-def _owner() -> str:
-    return current_call().grant.owner
-
-
 async def _single(call: FrontCall) -> StoredGlossary:
     """A glossary that version 2 has. Raises NotFoundError."""
-    found = await call.glossaries.get(_owner(), call.path["id"])
+    found = await call.backend.glossary_store.get(glossary_owner(), call.path["id"])
     if len(found.dictionaries) != 1:
         raise NotFoundError("the glossary has not one pair of languages: ask /v3/glossaries")
     return found
@@ -175,13 +183,7 @@ def _languages(fields: Fields) -> tuple[str, str]:
 def _given(fields: Fields, call: FrontCall, field: str = "") -> GlossaryText:
     """A dictionary. Raises InvalidArgumentError."""
     source, target = _languages(fields)
-    bases = source.partition("-")[0], target.partition("-")[0]
-    served = {
-        (start.partition("-")[0].lower(), end.partition("-")[0].lower())
-        for start, ends in call.targets().items()
-        for end in ends
-    }
-    if bases not in served:
+    if not is_pair_served(call.backend, source, target):
         raise InvalidArgumentError("target_lang", f"no model translates {source} to {target}")
     form = fields.choice("entries_format", FORMATS, "tsv")
     return GlossaryText(source, target, fields.needed("entries"), form, f"{field}entries")

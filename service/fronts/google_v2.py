@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragoman.v1 import translation_pb2 as pb
-from service.fronts.front_call import FrontCall
+from service.calls.detect import detect
+from service.calls.languages import reachable_targets
+from service.calls.requests import TextRequest
+from service.calls.translate import translate_all
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
 from service.fronts.language_names import language_name
 from service.text.detection import UNDETERMINED
 
 _ROOT = "/language/translate/v2"
+_FORMATS = {"html": "text/html", "text": ""}
 _OWN_MODELS = ("", "nmt", "base")
 _REASONS = {
     **{400: "invalid", 401: "required", 403: "forbidden", 404: "notFound"},
@@ -73,19 +76,19 @@ class GoogleV2:
 
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         source, model = fields.text("source"), fields.text("model")
-        request = pb.TranslateRequest(
-            contents=fields.needed_texts("q"),
-            source_language_code=source or "auto",
-            target_language_code=fields.needed("target"),
+        texts = fields.needed_texts("q")
+        request = TextRequest(
+            source=source or "auto",
+            target=fields.needed("target"),
             model="" if model in _OWN_MODELS else model,
+            mime_type=_FORMATS[fields.choice("format", _FORMATS, "html")],
         )
-        if fields.choice("format", ("html", "text"), "html") == "html":
-            request.mime_type = "text/html"
         translations = []
-        for translation in (await call.translate(request)).translations:
-            item = {"translatedText": translation.translated_text}
+        translated = await translate_all(call.backend, texts, request)
+        for index, result in enumerate(translated.results):
+            item = {"translatedText": result.text}
             if not source:
-                item["detectedSourceLanguage"] = translation.detected_language_code
+                item["detectedSourceLanguage"], _ = translated.language(index)
             if model:
                 item["model"] = model
             translations.append(item)
@@ -93,11 +96,11 @@ class GoogleV2:
 
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         detections = []
-        for detection in await call.detect(fields.needed_texts("q")):
-            best = detection.languages[0] if detection.languages else None
-            confidence = best.confidence if best else 0.0
+        for languages in await detect(call.backend, fields.needed_texts("q")):
+            best = languages[0] if languages else None
+            confidence = float(best.confidence) if best else 0.0
             item = {
-                "language": best.language_code if best else UNDETERMINED,
+                "language": best.code if best else UNDETERMINED,
                 "confidence": confidence,
                 "isReliable": confidence >= _RELIABLE,
             }
@@ -106,7 +109,7 @@ class GoogleV2:
 
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         names = bool(fields.text("target"))
-        targets = call.targets()
+        targets = reachable_targets(call.backend)
         codes = sorted({*targets, *(target for each in targets.values() for target in each)})
         languages = [
             {"language": code, "name": language_name(code)} if names else {"language": code}

@@ -5,6 +5,7 @@ A text is a string or a list of strings, and the answer is likewise. Errors are 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import html
 import re
@@ -15,16 +16,21 @@ from urllib.parse import quote
 
 import grpc
 
-from dragoman.v1 import translation_pb2 as pb
 from service.calls.call_context import current_call
+from service.calls.detect import detect
+from service.calls.document import translate_document
+from service.calls.languages import reachable_targets
+from service.calls.requests import TextRequest
+from service.calls.translate import translate_or_copy
 from service.documents.formats import READERS
 from service.errors import InvalidArgumentError
-from service.fronts.front_call import FrontCall
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, FrontAnswer, Operation
+from service.fronts.http.front_endpoint import Failure, FrontAnswer, FrontCall, Operation
 from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
 from service.fronts.language_names import language_name
 from service.text.detection import UNDETERMINED
+from service.translation.options import TranslateOptions
+from service.translation.results import TextResult
 
 _AUTO = "auto"
 _MAX_ALTERNATIVES = 31
@@ -120,30 +126,25 @@ class LibreTranslate:
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         source, target = fields.needed("source"), fields.needed("target")
         num_alternatives = fields.number("alternatives", 0, 0, _MAX_ALTERNATIVES)
-        request = pb.TranslateRequest(
-            contents=fields.needed_texts("q"),
-            source_language_code=source,
-            target_language_code=target,
-        )
+        texts = fields.needed_texts("q")
         is_html = fields.choice("format", ("text", "html"), "text") == "html"
-        if is_html:
-            request.mime_type = "text/html"
+        request = TextRequest(
+            source=source, target=target, mime_type="text/html" if is_html else ""
+        )
         if num_alternatives:
-            request.options.num_hypotheses = num_alternatives + 1
-            request.options.search.beam_size = num_alternatives + 1
-        translations = (await call.translate_or_copy(request)).translations
-        answer: dict[str, list[Any]] = {
-            "translatedText": [each.translated_text for each in translations]
-        }
+            options = functools.partial(_with_hypotheses, num_alternatives + 1)
+            request = dataclasses.replace(request, options=options)
+        translated = await translate_or_copy(call.backend, texts, request)
+        results = translated.results
+        answer: dict[str, list[Any]] = {"translatedText": [each.text for each in results]}
         if source.lower() == _AUTO:
             answer["detectedLanguage"] = [
-                _detected(each.detected_language_code, each.detection_confidence)
-                for each in translations
+                _detected(*translated.language(index)) for index in range(len(texts))
             ]
         if num_alternatives:
             escape = functools.partial(html.escape, quote=False) if is_html else str
             answer["alternatives"] = [
-                alternatives(each, num_alternatives, escape) for each in translations
+                alternatives(each, num_alternatives, escape) for each in results
             ]
         if fields.is_list("q"):
             return answer
@@ -154,18 +155,12 @@ class LibreTranslate:
         size, limit = len(file.content), self._max_file_bytes
         if size > limit:
             raise InvalidArgumentError("file", f"{size:,} bytes, the limit is {limit:,}")
-        request = pb.TranslateDocumentRequest(
-            file_name=file.name,
-            content=file.content,
-            source_language_code=fields.needed("source"),
-            target_language_code=target,
-        )
-        del file, fields  # of which the request has a copy
-        response = await call.translate_document(request)
-        path = PurePath(request.file_name.replace("\\", "/"))
+        request = TextRequest(source=fields.needed("source"), target=target)
+        translated = await translate_document(call.backend, file.name, file.content, request)
+        path = PurePath(file.name.replace("\\", "/"))
         name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
         file_id = self._files.add(
-            TranslatedFile(name, response.content), current_call().grant.owner
+            TranslatedFile(name, translated.content), current_call().grant.owner
         )
         return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
 
@@ -178,12 +173,12 @@ class LibreTranslate:
 
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         # A list is one text, as on its own servers.
-        [detection] = await call.detect([" ".join(fields.needed_texts("q"))])
-        found = [_detected(each.language_code, each.confidence) for each in detection.languages]
+        [languages] = await detect(call.backend, [" ".join(fields.needed_texts("q"))])
+        found = [_detected(each.code, each.confidence) for each in languages]
         return found or [_detected(UNDETERMINED, 0.0)]
 
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
-        targets = call.targets()
+        targets = reachable_targets(call.backend)
         # Those that are only targets too: clients take what is not listed for not supported.
         codes = dict.fromkeys((*targets, *(target for each in targets.values() for target in each)))
         return [
@@ -192,12 +187,12 @@ class LibreTranslate:
         ]
 
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:
-        targets = call.targets()
+        targets = reachable_targets(call.backend)
         first = next((target for each in targets.values() for target in each), "")
         return {
             "apiKeys": self._needs_keys,
             "keyRequired": self._needs_keys,
-            "charLimit": call.max_characters,
+            "charLimit": call.backend.limits.max_characters,
             "frontendTimeout": 500,
             "suggestions": False,
             "filesTranslation": True,
@@ -214,13 +209,19 @@ def _detected(code: str, confidence: float) -> dict[str, Any]:
     return {"language": code, "confidence": round(100 * confidence)}
 
 
+def _with_hypotheses(count: int, default: TranslateOptions) -> TranslateOptions:
+    """A model's default options, with a beam that is wide enough for some hypotheses."""
+    search = dataclasses.replace(default.search, beam_size=count)
+    return dataclasses.replace(default, search=search, num_hypotheses=count)
+
+
 def alternatives(
-    translation: pb.Translation, count: int, escape: Callable[[str], str] = str
+    translation: TextResult, count: int, escape: Callable[[str], str] = str
 ) -> list[str]:
     """Other translations of a text: the second-best of every sentence, the third-best, and so on.
 
     Args:
-        translation: with its sentences.
+        translation: a translation with its sentences.
         count: at most; fewer if there are no more, or none if tags stand within sentences.
         escape: from a sentence to how it stands in the text.
     """
@@ -230,13 +231,13 @@ def alternatives(
         position, is_other = 0, False
         for sentence in translation.sentences:
             best = escape(sentence.hypotheses[0].text)
-            start = translation.translated_text.find(best, position)
+            start = translation.text.find(best, position)
             if start < 0:
                 return made
             chosen = escape(sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)].text)
-            text += [translation.translated_text[position:start], chosen]
+            text += [translation.text[position:start], chosen]
             position, is_other = start + len(best), is_other or chosen != best
         if not is_other:
             break
-        made.append("".join([*text, translation.translated_text[position:]]))
+        made.append("".join([*text, translation.text[position:]]))
     return made

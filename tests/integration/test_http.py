@@ -15,6 +15,7 @@ from google.protobuf import json_format
 from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.tokenizer import Tokenizer
+from service.calls.backend import Backend
 from service.calls.call_context import Context
 from service.calls.call_tracker import CallTracker
 from service.calls.request_parsing import RequestParser
@@ -280,7 +281,7 @@ class _LargeAnswers(TranslationServicer):
     """A servicer whose translations have `size` bytes."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(ServerMetrics())
+        super().__init__(Backend(ServerMetrics()))
         self.size = size
 
     async def Translate(

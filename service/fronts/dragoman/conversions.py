@@ -12,7 +12,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.search_limits import MAX_SUPPRESSED
 from model.bundle.tokenizer import Tokenizer
-from service.calls.status import status_of
 from service.common.fairness import checkpoint
 from service.domain.attention import AttentionKind, AttentionLabel
 from service.domain.plan import Float32
@@ -23,9 +22,7 @@ from service.domain.requests import (
     SearchOptions,
 )
 from service.errors import InvalidArgumentError
-from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
-from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
-from service.text.things.things import ALL_KINDS, ThingKind
+from service.fronts.status import status_of
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.options import TranslateOptions
@@ -40,7 +37,6 @@ MAX_SELECTED = 1024
 _WEIGHTS_PER_YIELD = 262_144
 
 _NO_OPTIONS = TranslateOptions()  # of most requests
-_USUAL_TEXT_OPTIONS = TextOptions(verbatim=ALL_KINDS, adapt_letter_case=True)
 _FINISH_REASONS = {
     reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
@@ -59,7 +55,7 @@ _ATTENTION_KINDS: dict[int, AttentionKind] = {
     for number, name in _values(pb.AttentionKind, "ATTENTION_KIND_").items()
 }
 _ATTENTION_NUMBERS = {kind: number for number, kind in _ATTENTION_KINDS.items()}
-_PRIORITIES: dict[int, Priority] = {
+PRIORITIES: dict[int, Priority] = {
     0: Priority.NORMAL,
     **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
 }
@@ -78,15 +74,15 @@ def options_of(
     """
     if not options.ByteSize():
         return default
-    _refuse_unknown(options, "options")
-    _refuse_unknown(options.search, "options.search")
-    _refuse_unknown(options.search.sampling, "options.search.sampling")
+    refuse_unknown(options, "options")
+    refuse_unknown(options.search, "options.search")
+    refuse_unknown(options.search.sampling, "options.search.sampling")
     if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before unpacking
         raise InvalidArgumentError(
             "options.search.suppressed_tokens",
             f"{count:,} is more than {MAX_SUPPRESSED}, the limit",
         )
-    given = _given(options, "split_sentences", "max_new_tokens", "num_hypotheses")
+    given = given_fields(options, "split_sentences", "max_new_tokens", "num_hypotheses")
     try:
         search = _search_of(options.search, default.search)
     except InvalidArgumentError as exc:
@@ -99,7 +95,7 @@ def options_of(
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),
         target_prefix=options.search.target_prefix,
-        priority=_known("options.priority", options.priority, _PRIORITIES),
+        priority=_known("options.priority", options.priority, PRIORITIES),
         return_tokens=options.return_tokens,
         return_alignments=_known(
             "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
@@ -108,51 +104,11 @@ def options_of(
     )
 
 
-def text_options_of(
-    request: pb.TranslateRequest | pb.StreamTranslateRequest, named: Glossary = NO_GLOSSARY
-) -> TextOptions:
-    """What a request asks for apart from the translation of its sentences.
-
-    Args:
-        request: the request.
-        named: the server's glossary of the name in the request.
-
-    Raises:
-        InvalidArgumentError: an unknown format, too many tags, an option that is not possible, or
-            one of a newer contract; names the field.
-    """
-    options, glossary = request.options, request.glossary
-    if not (options.ByteSize() or glossary.ByteSize() or request.mime_type):
-        return _USUAL_TEXT_OPTIONS
-    _refuse_unknown(options.verbatim, "options.verbatim")
-    _refuse_unknown(glossary, "glossary")
-    if (count := len(options.ignore_tags)) > MAX_IGNORED_TAGS:  # before unpacking
-        raise InvalidArgumentError(
-            "options.ignore_tags", f"{count:,} are more than {MAX_IGNORED_TAGS}, the limit"
-        )
-    if glossary.ByteSize() and options.search.target_prefix:
-        raise InvalidArgumentError("glossary", "not together with options.search.target_prefix")
-    verbatim, adapts = options.verbatim, options.adapt_letter_case
-    return TextOptions(
-        mime_type=mime_type_of(request.mime_type),
-        ignore_tags=tuple(options.ignore_tags),
-        verbatim=frozenset(
-            kind
-            for kind in ThingKind
-            if getattr(verbatim, kind.value) or not verbatim.HasField(kind.value)
-        ),
-        adapt_letter_case=adapts or not options.HasField("adapt_letter_case"),
-        glossary=Glossary.of(
-            (entry.source_term, entry.target_term) for entry in glossary.entries
-        ).over(named),
-    )
-
-
 def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
     """The domain's options. Raises what `options_of` raises."""
-    _refuse_unknown(options, "options")
+    refuse_unknown(options, "options")
     return ScoreOptions(
-        priority=_known("options.priority", options.priority, _PRIORITIES),
+        priority=_known("options.priority", options.priority, PRIORITIES),
         return_tokens=options.return_tokens,
         return_alignments=_known(
             "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
@@ -167,7 +123,7 @@ def attention_options_of(
 
     Raises what `options_of` raises.
     """
-    _refuse_unknown(options, "options")
+    refuse_unknown(options, "options")
     common = pb.TranslateOptions(search=options.search, priority=options.priority)
     if options.HasField("max_new_tokens"):
         common.max_new_tokens = options.max_new_tokens
@@ -194,7 +150,7 @@ def _known(field: str, number: int, values: Mapping[int, T]) -> T:
 
 
 def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOptions:
-    given = _given(
+    given = given_fields(
         search,
         "beam_size",
         "length_penalty",
@@ -236,19 +192,20 @@ def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOpt
 
 
 def _sampling_of(sampling: pb.Sampling) -> Sampling:
-    given = _given(sampling, "temperature", "top_k", "top_p", "seed")
+    given = given_fields(sampling, "temperature", "top_k", "top_p", "seed")
     try:
         return Sampling(**{"seed": None, **given})
     except InvalidArgumentError as exc:
         raise exc.within("sampling") from exc
 
 
-def _given(message: Message, *fields: str) -> dict[str, Any]:
+def given_fields(message: Message, *fields: str) -> dict[str, Any]:
     """Optional fields that are set."""
     return {name: getattr(message, name) for name in fields if message.HasField(name)}
 
 
-def _refuse_unknown(message: Message, name: str) -> None:
+def refuse_unknown(message: Message, name: str) -> None:
+    """Raise InvalidArgumentError for a field that this server does not know."""
     unknown = UnknownFieldSet(message)
     if len(unknown):
         number = unknown[0].field_number

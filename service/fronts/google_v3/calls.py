@@ -1,17 +1,20 @@
-"""Answers the calls of Google's contract with those of ours."""
+"""Answers the calls of Google's contract with the use cases."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dragoman.v1 import translation_pb2 as pb
+from service.calls.backend import Backend
 from service.calls.call_context import current_call
+from service.calls.detect import detect
+from service.calls.languages import reachable_targets
+from service.calls.requests import TextRequest
+from service.calls.translate import Translated, translate_all
 from service.errors import InvalidArgumentError, NotFoundError
-from service.fronts.front_call import FrontCall
 from service.fronts.google_v3.messages import (
     DetectLanguageResponse,
     SupportedLanguages,
@@ -32,94 +35,87 @@ _BAD_LANGUAGE = re.compile(r"((?:source|target)_language_code): (.*)", re.DOTALL
 _PARENT_EXAMPLE = "projects/my-project/locations/global"
 
 
-async def translate_text(request: Any, call: FrontCall) -> Any:
+async def translate_text(request: Any, backend: Backend) -> Any:
     """Translate texts: HTML, unless the request says otherwise. Raises DragomanError."""
     _check_parent(request)
     if request.HasField("transliteration_config"):
         raise InvalidArgumentError("transliteration_config", "not supported")
-    asked = pb.TranslateRequest(
-        contents=request.contents,
-        source_language_code=request.source_language_code or "auto",
-        target_language_code=_target(request),
+    asked = TextRequest(
+        source=request.source_language_code or "auto",
+        target=_target(request),
         model=_model(request.model),
         mime_type=request.mime_type or "text/html",
     )
     with _renaming("glossary.name", "glossary_config.glossary"):
-        return await _translated(request, asked, call)
+        return await _translated(request, asked, backend)
 
 
-async def _translated(request: Any, asked: pb.TranslateRequest, call: FrontCall) -> Any:
+async def _translated(request: Any, asked: TextRequest, backend: Backend) -> Any:
     answer = TranslateTextResponse()
-    config = None
-    if request.HasField("glossary_config"):
-        config = request.glossary_config
-        asked.glossary.name = _glossary(config)
-    response = await call.translate(asked)
-    if config is not None:
-        _add(answer.glossary_translations, request, response, config)
-        response = await _without_terms(asked, response, call)
-    _add(answer.translations, request, response)
+    texts = list(request.contents)
+    if not request.HasField("glossary_config"):
+        _add(answer.translations, request, await translate_all(backend, texts, asked))
+        return answer
+    config = request.glossary_config
+    with_terms = replace(asked, glossary=_glossary(config))
+    translated = await translate_all(backend, texts, with_terms)
+    _add(answer.glossary_translations, request, translated, config)
+    plain = await _without_terms(texts, asked, translated, backend)
+    _add(answer.translations, request, plain)
     return answer
 
 
 async def _without_terms(
-    asked: pb.TranslateRequest, response: pb.TranslateResponse, call: FrontCall
-) -> pb.TranslateResponse:
-    """The response without a glossary. Only texts that have terms of it are translated again."""
-    having = [index for index, each in enumerate(response.translations) if each.terms]
+    texts: Sequence[str], asked: TextRequest, translated: Translated, backend: Backend
+) -> Translated:
+    """The answer without a glossary. Only texts that have terms of it are translated again."""
+    having = [index for index, result in enumerate(translated.results) if result.terms]
     if not having:
-        return response
-    again = pb.TranslateRequest()
-    again.CopyFrom(asked)
-    again.ClearField("glossary")
-    del again.contents[:]
-    again.contents.extend(asked.contents[index] for index in having)
+        return translated
     facts = current_call().facts
     before = dict(facts)
-    plain = await call.translate(again)
+    plain = await translate_all(backend, [texts[index] for index in having], asked)
     facts.update({name: before[name] + facts[name] for name in _SUMS})  # type: ignore[operator]
-    merged = pb.TranslateResponse()
-    merged.CopyFrom(response)
-    for index, translation in zip(having, plain.translations, strict=True):
-        merged.translations[index].CopyFrom(translation)
-    return merged
+    results = list(translated.results)
+    for index, result in zip(having, plain.results, strict=True):
+        results[index] = result
+    return replace(translated, results=results)
 
 
-def _add(
-    translations: Any, request: Any, response: pb.TranslateResponse, config: Any = None
-) -> None:
-    for translation in response.translations:
+def _add(translations: Any, request: Any, translated: Translated, config: Any = None) -> None:
+    model = translated.route.model.name if translated.route else ""
+    for index, result in enumerate(translated.results):
         translations.add(
-            translated_text=translation.translated_text,
-            model=f"{request.parent}/models/{response.model}" if request.model else "",
-            detected_language_code=translation.detected_language_code,
+            translated_text=result.text,
+            model=f"{request.parent}/models/{model}" if request.model else "",
+            detected_language_code=translated.language(index)[0],
             glossary_config=config,
         )
 
 
-async def detect_language(request: Any, call: FrontCall) -> Any:
+async def detect_language(request: Any, backend: Backend) -> Any:
     """Detect the language of a text. Raises DragomanError."""
     _check_parent(request)
     if not request.HasField("source"):
         raise InvalidArgumentError("content", "is missing")
     with _renaming("contents[0]", "content"):
-        [detection] = await call.detect([request.content])
+        [languages] = await detect(backend, [request.content])
     answer = DetectLanguageResponse()
-    for language in detection.languages:
-        answer.languages.add(language_code=language.language_code, confidence=language.confidence)
-    if not detection.languages:
+    for language in languages:
+        answer.languages.add(language_code=language.code, confidence=language.confidence)
+    if not languages:
         answer.languages.add(language_code=UNDETERMINED)
     return answer
 
 
-async def get_supported_languages(request: Any, call: FrontCall) -> Any:
+async def get_supported_languages(request: Any, backend: Backend) -> Any:
     """List languages, with their English names if the request asks for names.
 
     Raises:
         DragomanError: a bad resource name, or there is no such model.
     """
     _check_parent(request)
-    targets = call.targets(_model(request.model))
+    targets = reachable_targets(backend, _model(request.model))
     into = {target for each in targets.values() for target in each}
     answer = SupportedLanguages()
     for code in sorted({*targets, *into}):
@@ -145,7 +141,7 @@ class GoogleCall:
 
     request: str
     method: str
-    answer: Callable[[Any, FrontCall], Awaitable[Any]]
+    answer: Callable[[Any, Backend], Awaitable[Any]]
     summary: str
 
 

@@ -1,4 +1,4 @@
-"""Google's contract on the gRPC port: each call runs as a call of ours."""
+"""Google's contract on the gRPC port, with the limits and log lines of our own."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ from typing import Any
 
 import grpc
 
-from service.calls.call_context import GrpcContext, current_call
-from service.calls.call_tracker import CallTracker
+from service.calls.backend import Backend
+from service.calls.call_context import GrpcContext
 from service.calls.request_parsing import RequestParser
-from service.fronts.dragoman.servicer import TranslationServicer
-from service.fronts.front_call import FrontCall
 from service.fronts.google_v3.calls import CALLS, GoogleCall
 from service.fronts.google_v3.messages import POOL, SERVICE
-from service.fronts.grpc.interceptor import GrpcCall
+from service.fronts.grpc.interceptor import GrpcFront
 
 NAME = "google-v3"
-"""Of this front, in the log."""
+"""Name of this front in the log."""
 
 
-def add_google_v3(
-    server: grpc.aio.Server, servicer: TranslationServicer, tracker: CallTracker
-) -> None:
-    """Serve Google's contract.
+def google_front(own: RequestParser) -> GrpcFront:
+    """Google's contract, with the limits of entries of our own."""
+    parser = RequestParser(SERVICE, own.max_entries, POOL)
+    return GrpcFront(parser, NAME, {name: call.method for name, call in CALLS.items()})
 
-    Args:
-        server: on this one.
-        servicer: answers the contract's calls.
-        tracker: of all calls.
-    """
-    parser = RequestParser(SERVICE, tracker.parser.max_entries, POOL)
+
+def add_google_v3(server: grpc.aio.Server, backend: Backend) -> None:
+    """Serve Google's contract on a server."""
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
-            _behaviour(name, call, servicer, tracker, parser),
+            _behaviour(call, backend),
             response_serializer=lambda answer: answer.SerializeToString(),
         )
         for name, call in CALLS.items()
@@ -40,23 +35,8 @@ def add_google_v3(
     server.add_registered_method_handlers(SERVICE, handlers)
 
 
-def _behaviour(
-    name: str,
-    call: GoogleCall,
-    servicer: TranslationServicer,
-    tracker: CallTracker,
-    parser: RequestParser,
-) -> Any:
-    async def answer(data: bytes, context: GrpcContext) -> Any:
-        running = GrpcCall(tracker, call.method, context)
-        with running:
-            current_call().facts["front"] = NAME
-            await running.authenticate()
-            running.take_quotas(len(data))
-            request = parser.parse(name, data)
-            answered = await call.answer(request, FrontCall(servicer, context, {}))
-            return running.leaving(answered)
-        del data, context
-        await running.abort()
+def _behaviour(call: GoogleCall, backend: Backend) -> Any:
+    async def answer(request: Any, context: GrpcContext) -> Any:
+        return await call.answer(request, backend)
 
     return answer

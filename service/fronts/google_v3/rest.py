@@ -11,11 +11,10 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from service.fronts.front_call import FrontCall
 from service.fronts.google_v3.calls import CALLS, GoogleCall
 from service.fronts.google_v3.messages import message_class
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, Operation
+from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
 from service.fronts.http.request_json import fill
 
 _PARENTS = ("/v3/projects/{project}", "/v3/projects/{project}/locations/{location}")
@@ -67,4 +66,4 @@ async def _answer(google: GoogleCall, fields: Fields, call: FrontCall) -> Any:
     request = message_class(google.request)()
     fill(request, fields.of_message(request.DESCRIPTOR))
     request.parent = "/".join(f"{name}s/{value}" for name, value in call.path.items())
-    return json_format.MessageToDict(await google.answer(request, call))
+    return json_format.MessageToDict(await google.answer(request, call.backend))

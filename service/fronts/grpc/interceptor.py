@@ -1,15 +1,12 @@
-"""The interceptor of gRPC's calls: each runs as a `RunningCall`, whose status it sends.
-
-Exceptions become gRPC status codes with details (https://google.aip.dev/193) here and, for HTTP, in
-`http/answers.py`.
-"""
+"""The interceptor of gRPC's calls: each runs as a `RunningCall`, whose error it sends."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -18,9 +15,11 @@ from google.protobuf.message import Message
 from dragoman.conversions import REQUEST_ID
 from service.calls.call_context import GrpcContext, host_of
 from service.calls.call_tracker import CallTracker, RunningCall
+from service.calls.request_parsing import RequestParser
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
 from service.fronts.grpc.undecodable import refusing_undecodable
+from service.fronts.status import status_of
 
 # For a client to read so much of a stream that the next message can be sent, as over HTTP.
 WRITE_SECONDS = 30.0
@@ -36,19 +35,45 @@ _PUSHBACK = "grpc-retry-pushback-ms"
 Handler = Any  # grpc.RpcMethodHandler, whose types are for threads; ours are coroutines
 
 
-class Interceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method of our own service. Others (health, reflection) refuse undecodable bytes.
+@dataclass(frozen=True)
+class GrpcFront:
+    """A service that translates.
 
-    Args:
-        tracker: of all calls.
-        write_seconds: limit of the time that a message of a stream waits for its client to read.
+    Attributes:
+        parser: parses its requests.
+        name: its name for the log; "" for the contract.
+        methods: the method of the contract that each of its methods counts as; by default, the one
+            of the same name.
     """
 
-    def __init__(self, tracker: CallTracker, write_seconds: float = WRITE_SECONDS) -> None:
+    parser: RequestParser
+    name: str = ""
+    methods: Mapping[str, str] = field(default_factory=dict)
+
+
+class Interceptor(grpc.aio.ServerInterceptor):
+    """Wraps every method of the contract and of other fronts.
+
+    Methods of other services (health, reflection) refuse undecodable bytes.
+
+    Args:
+        tracker: all calls.
+        write_seconds: limit of the time that a message of a stream waits for its client to read.
+        fronts: other services that translate.
+    """
+
+    def __init__(
+        self,
+        tracker: CallTracker,
+        write_seconds: float = WRITE_SECONDS,
+        fronts: Sequence[GrpcFront] = (),
+    ) -> None:
         self._tracker = tracker
         self._write_seconds = write_seconds
-        self._prefix = f"/{tracker.parser.service}/"
-        self._handlers: dict[str, Handler] = {}  # by path; our own methods only
+        self._fronts = {
+            front.parser.service: front for front in (GrpcFront(tracker.parser), *fronts)
+        }
+        self._handlers: dict[str, Handler] = {}  # by path; of these fronts only
 
     async def intercept_service(
         self,
@@ -62,42 +87,41 @@ class Interceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        if not path.startswith(self._prefix):
+        service, _, method = path.removeprefix("/").rpartition("/")
+        if (front := self._fronts.get(service)) is None:
             return refusing_undecodable(handler) if handler.request_deserializer else handler
-        self._handlers[path] = self._wrapped(path.removeprefix(self._prefix), handler)
+        self._handlers[path] = self._wrapped(front, method, handler)
         return self._handlers[path]
 
-    def _wrapped(self, method: str, handler: Handler) -> Handler:
+    def _wrapped(self, front: GrpcFront, method: str, handler: Handler) -> Handler:
         # The handlers get bytes: an undecodable message is an error of the call like any other, and
         # refused calls are not parsed.
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._stream(method, handler.unary_stream),
+                self._stream(front, method, handler.unary_stream),
                 response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(method, handler.unary_unary),
+            self._unary(front, method, handler.unary_unary),
             response_serializer=handler.response_serializer,
         )
 
-    def _unary(self, method: str, behaviour: Handler) -> Handler:
+    def _unary(self, front: GrpcFront, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> Any:
-            running = GrpcCall(self._tracker, method, context)
+            running = GrpcCall(self._tracker, front, method, context)
             with running:
-                await running.authenticate()
-                return running.leaving(await behaviour(running.parsed(data), context))
+                return running.leaving(await behaviour(await running.request(data), context))
             del data, context
             await running.abort()
 
         return answer
 
-    def _stream(self, method: str, behaviour: Handler) -> Handler:
+    def _stream(self, front: GrpcFront, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> None:
-            running = GrpcCall(self._tracker, method, context)
+            running = GrpcCall(self._tracker, front, method, context)
             with running:
-                await running.authenticate()
                 async with contextlib.aclosing(
-                    behaviour(running.parsed(data), context)
+                    behaviour(await running.request(data), context)
                 ) as responses:
                     await _send(context, responses, self._write_seconds)
                 return
@@ -132,13 +156,36 @@ async def _send(context: GrpcContext, responses: AsyncIterator[Any], write_secon
 
 
 class GrpcCall(RunningCall):
-    """A call over gRPC."""
+    """A call over gRPC.
 
-    def __init__(self, tracker: CallTracker, method: str, context: GrpcContext) -> None:
-        super().__init__(tracker, method, context)
+    Args:
+        tracker: all calls.
+        front: its service.
+        method: its name in the service.
+        context: gRPC's context.
+    """
+
+    def __init__(
+        self, tracker: CallTracker, front: GrpcFront, method: str, context: GrpcContext
+    ) -> None:
+        super().__init__(tracker, front.methods.get(method, method), context, front.name)
+        self._parse = functools.partial(front.parser.parse, method)
         # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
         self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, self.request_id)]
         context.set_trailing_metadata(self._trailing)
+
+    async def request(self, data: bytes) -> Message:
+        """The request of an authenticated caller, within the quotas.
+
+        Raises:
+            UnauthenticatedError: the credential is missing, or nobody's.
+            PermissionDeniedError: the key does not allow this method.
+            ResourceExhaustedError: the call is not within the quotas.
+            InvalidArgumentError: `data` is not such a request, or has too many entries.
+        """
+        await self.authenticate()
+        self.take_quotas(len(data))
+        return self._parse(data)
 
     def leaving(self, answer: Message) -> Message:
         """Count an answer, if it is large, until it has been sent: a client may never read it.
@@ -161,16 +208,17 @@ class GrpcCall(RunningCall):
         return answer
 
     async def abort(self) -> None:
-        """End the call with the status of the exception, once a refusal is not held back."""
+        """End the call with the status of its error, once a refusal is not held back."""
         await self.hold_refusal()
         context: Any = self._context
         self._context = None
-        assert self.status is not None
-        self._trailing.append((_DETAILS, self.status.SerializeToString()))
+        assert self.error is not None
+        status = status_of(self.error, self.request_id)
+        self._trailing.append((_DETAILS, status.SerializeToString()))
         if self.retry_after_seconds is not None:
             self._trailing.append((_PUSHBACK, str(round(self.retry_after_seconds * 1000))))
         try:
-            await context.abort(self.code, self.status.message, tuple(self._trailing))
+            await context.abort(self.code, status.message, tuple(self._trailing))
         except grpc.aio.AbortError as exc:
             del context
             raise exc.with_traceback(None) from None

@@ -7,7 +7,6 @@ https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable
 
 import grpc
@@ -15,8 +14,6 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from starlette.types import Send
 
-from dragoman.conversions import REQUEST_ID
-from service.calls.call_tracker import RunningCall
 from service.fronts.http.message_json import to_json
 
 Headers = Iterable[tuple[str, str]]
@@ -77,23 +74,6 @@ def event(message: Message, name: str = "") -> bytes:
     """A server-sent event: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {to_json(message)}\n\n".encode()
-
-
-async def send_call_error(send: Send, running: RunningCall, http_status: int | None) -> None:
-    """Answer with the status of a call that failed; the HTTP status follows from it if None."""
-    assert running.status is not None
-    headers = [(REQUEST_ID, running.request_id)]
-    if running.retry_after_seconds is not None:
-        headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
-    if running.code is grpc.StatusCode.UNAUTHENTICATED:
-        headers.append(("www-authenticate", "Bearer"))
-    body = to_json(running.status).encode()
-    await send_body(send, body, http_status or http_status_of(running.code), headers)
-
-
-async def send_answer(send: Send, body: bytes, request_id: str) -> None:
-    """Answer with a message of the contract, as JSON."""
-    await send_body(send, body, 200, [(REQUEST_ID, request_id), ("cache-control", "no-store")])
 
 
 async def send_http_error(send: Send, error: HttpError) -> None:

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
-from dragoman.conversions import REQUEST_ID
 from service.access.authentication import credential_of
-from service.calls.call_context import current_call, host_of
-from service.calls.call_tracker import CallTracker, RunningCall
-from service.errors import InvalidArgumentError, QuotaKind
-from service.fronts.dragoman.servicer import TranslationServicer
-from service.fronts.front_call import FrontCall
+from service.calls.backend import Backend
+from service.errors import InvalidArgumentError, QuotaError, QuotaKind
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError
-from service.fronts.http.call_endpoint import HttpClient, parsed, within_deadline
-from service.fronts.http.context import HttpContext
+from service.fronts.http.endpoint import FrontServer, HttpEndpoint
 from service.fronts.http.fields import Fields, parse_form
+from service.fronts.http.http_call import HttpCall
 from service.fronts.http.message_json import dumped
 from service.fronts.http.multipart import MULTIPART, parse_multipart
-from service.fronts.http.request_json import JsonRequestParser
-from service.fronts.http.transfers import LARGE_BYTES, Transfers
+from service.fronts.http.transfers import LARGE_BYTES
 
 _FORM = "application/x-www-form-urlencoded"
 _KINDS = f"{answers.JSON}, {_FORM} or {MULTIPART}"
 # Of an error's message, the name of the field at its beginning, if it has one.
 _FIELD = re.compile(r"\A[\w.]+(?=[\[:])")
+
+
+@dataclass(frozen=True)
+class FrontCall:
+    """What a handler works with, apart from the parameters.
+
+    Attributes:
+        backend: parts of the server, for use cases.
+        path: parameters in the path.
+        origin: beginning of URLs of this server.
+    """
+
+    backend: Backend
+    path: Mapping[str, str]
+    origin: str
+
 
 Handler = Callable[[Fields, FrontCall], Awaitable[Any]]
 """From the parameters of a request to its answer: a `FrontAnswer`, or a value to write as JSON. May
@@ -124,145 +134,99 @@ class Front(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FrontServer:
-    """What all fronts run on.
-
-    Attributes:
-        servicer: answers the contract's calls.
-        tracker: of all calls.
-        transfers: of all connections.
-        parser: of JSON, with the limits of requests.
-    """
-
-    servicer: TranslationServicer
-    tracker: CallTracker
-    transfers: Transfers
-    parser: JsonRequestParser
-
-
-class FrontEndpoint:
-    """An ASGI application that answers one path of a front.
+class FrontEndpoint(HttpEndpoint):
+    """Answers one path of a front.
 
     Args:
-        front: whose path it is.
-        operation: what it does.
         server: what it runs on.
+        front: the front.
+        operation: what the path does.
     """
 
-    def __init__(self, front: Front, operation: Operation, server: FrontServer) -> None:
+    def __init__(self, server: FrontServer, front: Front, operation: Operation) -> None:
+        super().__init__(server, operation.method, front.name)
         self._front = front
         self._operation = operation
-        self._server = server
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            context = HttpContext(scope)
-        except HttpError as error:
-            code = grpc.StatusCode.INVALID_ARGUMENT
-            await self._send_error(send, Failure(error.http_status, code, str(error)), [])
-            return
-        operation, transfers = self._operation, self._server.transfers
-        running = RunningCall(self._server.tracker, operation.method, context)
-        client = HttpClient(scope, receive, host_of(context.peer()))
-        is_begun = False
-        with running:
-            current_call().facts["front"] = self._front.name
-            async with within_deadline(context):
-                fields = await self._fields(running, scope, context, client)
-                call = FrontCall(
-                    self._server.servicer, context, scope.get("path_params", {}), _origin(scope)
-                )
-                async with client.watched():
-                    answer = await operation.handler(fields, call)
-                    del fields  # holds the body
-                    if not isinstance(answer, FrontAnswer):
-                        answer = FrontAnswer(answer)
-                    size = _size(answer.value)
-                    write = functools.partial(_written, answer.value, is_large=size > LARGE_BYTES)
-                    async with transfers.written(write, size, client.host) as body:
-                        is_begun = True
-                        async with transfers.least_rate(len(body)):
-                            headers = [(REQUEST_ID, running.request_id), *answer.headers]
-                            await answers.send_body(
-                                send, body, answer.http_status, headers, answer.kind
-                            )
-        await running.hold_refusal()
-        if running.status is not None and is_begun:
-            await client.abort()
-        elif running.status is not None:
-            await self._send_failure(send, running, client, bool(scope.get("path_params")))
+    async def _run(self, call: HttpCall) -> None:
+        fields = await self._fields(call)
+        path = call.scope.get("path_params", {})
+        front_call = FrontCall(self._server.backend, path, _origin(call.scope))
+        async with call.watched():
+            answer = await self._operation.handler(fields, front_call)
+            del fields  # holds the body
+            if not isinstance(answer, FrontAnswer):
+                answer = FrontAnswer(answer)
+            size = _size(answer.value)
+            write = functools.partial(_written, answer.value, is_large=size > LARGE_BYTES)
+            await call.send_answer(write, size, answer.http_status, answer.headers, answer.kind)
 
-    async def _fields(
-        self, running: RunningCall, scope: Scope, context: HttpContext, client: HttpClient
-    ) -> Fields:
+    async def _fields(self, call: HttpCall) -> Fields:
         """The parameters, of a request that is within the quotas.
 
         Raises:
             DragomanError: it is not, or they can't be read.
         """
-        headers, transfers = context.headers, self._server.transfers
-        limit = transfers.max_body_bytes
+        headers, limit = call.context.headers, call.transfers.max_body_bytes
         if headers.get("content-encoding", "identity") != "identity":
-            client.http_status = 415
+            call.http_status = 415
             raise InvalidArgumentError("content-encoding", "not supported")
         if int(headers.get("content-length", 0)) > limit:
-            client.http_status = 413
+            call.http_status = 413
             raise InvalidArgumentError("body", f"more than {limit:,} bytes, the limit")
-        query = await self._form(scope["query_string"], client.host)
-        has_key = bool(credential_of(context.invocation_metadata()))
+        query = await self._form(call.scope["query_string"], call)
+        has_key = bool(credential_of(call.context.invocation_metadata()))
         must_have_key = self._operation.needs_key
         if must_have_key and has_key:
-            await running.authenticate()
-        async with client.body(transfers) as data:
-            kind = headers.get("content-type", "")
-            fields = (await self._parsed(data, kind, client)).over(query)
+            await call.authenticate()
+        async with call.body() as data:
+            fields = (await self._parsed(data, headers.get("content-type", ""), call)).over(query)
             if must_have_key and not has_key:
-                await running.authenticate(self._front.credential(fields))
-            running.take_quotas(len(data))
+                await call.authenticate(self._front.credential(fields))
+            call.take_quotas(len(data))
             return fields
 
-    async def _parsed(self, data: bytes, content_type: str, client: HttpClient) -> Fields:
+    async def _parsed(self, data: bytes, content_type: str, call: HttpCall) -> Fields:
         """The parameters in a body of a content type. Raises InvalidArgumentError."""
         kind = content_type.partition(";")[0].strip().lower()
         if kind == _FORM:
-            return await self._form(data, client.host)
+            return await self._form(data, call)
         if kind == MULTIPART:
             parse = functools.partial(parse_multipart, content_type=content_type)
-            return await parsed(parse, data, client.host)
+            return await call.read(parse, data)
         if not data.strip():
             return Fields({})
         if kind != answers.JSON:
-            client.http_status = 415
+            call.http_status = 415
             raise InvalidArgumentError("content-type", f"must be {_KINDS}")
-        values = await parsed(self._server.parser.load, data, client.host)
+        values = await call.read(self._server.parser.load, data)
         if not isinstance(values, dict):
             raise InvalidArgumentError("body", "must be a JSON object")
         return Fields(values)
 
-    async def _form(self, data: bytes, host: str) -> Fields:
+    async def _form(self, data: bytes, call: HttpCall) -> Fields:
         parse = functools.partial(parse_form, max_fields=self._server.parser.max_values)
-        return await parsed(parse, data, host)
+        return await call.read(parse, data)
 
-    async def _send_failure(
-        self, send: Send, running: RunningCall, client: HttpClient, has_path: bool
-    ) -> None:
-        assert running.status is not None
-        http_status = client.http_status or answers.http_status_of(running.code)
-        message = _FIELD.sub(self._renamed, running.status.message)
-        is_used_up = running.exhausted_quota is QuotaKind.CHARACTERS
-        is_of_path = has_path and running.code is grpc.StatusCode.NOT_FOUND
-        failure = Failure(http_status, running.code, message, is_used_up, is_of_path)
-        headers = [(REQUEST_ID, running.request_id)]
-        if running.retry_after_seconds is not None:
-            headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
-        await self._send_error(send, failure, headers)
+    async def _send_error(self, call: HttpCall, headers: list[tuple[str, str]]) -> None:
+        error, has_path = call.error, bool(call.scope.get("path_params"))
+        failure = Failure(
+            call.http_status or answers.http_status_of(call.code),
+            call.code,
+            _FIELD.sub(self._renamed, call.message),
+            is_quota_used_up=isinstance(error, QuotaError) and error.kind is QuotaKind.CHARACTERS,
+            is_of_path=has_path and call.code is grpc.StatusCode.NOT_FOUND,
+        )
+        await self._send_failure(call.send, failure, headers)
+
+    async def _send_http_error(self, send: Send, error: HttpError) -> None:
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        await self._send_failure(send, Failure(error.http_status, code, str(error)), [])
 
     def _renamed(self, found: re.Match[str]) -> str:
         return self._front.field_names.get(found[0], found[0])
 
-    async def _send_error(
+    async def _send_failure(
         self, send: Send, failure: Failure, headers: list[tuple[str, str]]
     ) -> None:
         http_status, body = self._front.error(failure)

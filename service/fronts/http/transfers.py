@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-
-from google.protobuf.message import Message
 
 from service.common.fairness import in_thread
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
-from service.fronts.http.message_json import to_json
 
 # The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
 _MAX_LARGEST_BODIES = 4
@@ -71,10 +66,6 @@ class Transfers:
         self.arriving = Quota(_MAX_LARGEST_BODIES * max_body_bytes)
         self.leaving = Quota(max(_MIN_LEAVING_BYTES, self.arriving.capacity))
 
-    def encoded(self, message: Message, host: str) -> AbstractAsyncContextManager[bytes]:
-        """A message as JSON in UTF-8, in the quota until the block ends; raises as `written`."""
-        return self.written(functools.partial(_encoded, message), message.ByteSize(), host)
-
     @contextlib.asynccontextmanager
     async def written(
         self, write: Callable[[], bytes], size: int, host: str
@@ -119,7 +110,3 @@ class Transfers:
             yield
         finally:
             quota.release(count, host)
-
-
-def _encoded(message: Message) -> bytes:
-    return to_json(message).encode()

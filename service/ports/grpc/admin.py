@@ -11,8 +11,8 @@ import grpc
 from dragoman.v1 import admin_pb2 as pb
 from dragoman.v1 import admin_pb2_grpc
 from service.calls.call_context import GrpcContext
-from service.calls.status import status_of
 from service.errors import FailedPreconditionError, StartupError, UnavailableError
+from service.fronts.status import status_of
 from service.models.lifecycle.reloads import Reloads
 from service.ports.grpc.accepting_server import AcceptingServer
 from service.ports.grpc.server import bind

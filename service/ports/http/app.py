@@ -21,11 +21,12 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.calls.call_tracker import CallTracker
-from service.fronts.dragoman.servicer import TranslationServicer
+from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError, bad_request
 from service.fronts.http.call_endpoint import CallEndpoint
-from service.fronts.http.front_endpoint import Failure, Front, FrontEndpoint, FrontServer
+from service.fronts.http.endpoint import FrontServer
+from service.fronts.http.front_endpoint import Failure, Front, FrontEndpoint
 from service.fronts.http.message_json import to_json
 from service.fronts.http.request_json import JsonRequestParser
 from service.fronts.http.transfers import HttpLimits, Transfers
@@ -84,10 +85,10 @@ class HttpApp:
         self._metrics: ServerMetrics = tracker.metrics
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
         parser = JsonRequestParser(tracker.parser)
-        server = FrontServer(servicer, tracker, self._transfers, parser)
+        server = FrontServer(servicer.backend, tracker, self._transfers, parser)
         fronts = all_fronts(server)
         routes = [
-            *_call_routes(servicer, tracker, self._transfers, parser),
+            *_call_routes(servicer, server),
             *front_routes(fronts, server, why_not_ready),
             *page_routes(),
             Route(_READY, _probe(why_not_ready)),
@@ -184,24 +185,17 @@ def _check_head(scope: Scope) -> None:
             raise bad_request(400, "transfer-encoding", "is not in HTTP/1.0", close)
 
 
-def _call_routes(
-    servicer: TranslationServicer,
-    tracker: CallTracker,
-    transfers: Transfers,
-    parser: JsonRequestParser,
-) -> Iterator[Route]:
+def _call_routes(servicer: TranslationServicer, server: FrontServer) -> Iterator[Route]:
     """A route for each method, as its annotation in the contract says (google/api/http.proto)."""
-    service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(tracker.parser.service)
+    service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(SERVICE)
     for method in service.methods:
         verb, path, has_body = _rule(method)
         endpoint = CallEndpoint(
+            server,
             method.name,
             getattr(servicer, method.name),
             streams=method.server_streaming,
             has_body=has_body,
-            tracker=tracker,
-            parser=parser,
-            transfers=transfers,
         )
         yield Route(path, endpoint, methods=[verb])
 

@@ -12,7 +12,8 @@ from starlette.routing import Route
 from service.fronts.deepl import DeepL
 from service.fronts.google_v2 import GoogleV2
 from service.fronts.google_v3.rest import GoogleV3
-from service.fronts.http.front_endpoint import Front, FrontEndpoint, FrontServer
+from service.fronts.http.endpoint import FrontServer
+from service.fronts.http.front_endpoint import Front, FrontEndpoint
 from service.fronts.libretranslate import LibreTranslate
 from service.ports.http.openapi.document import document
 
@@ -51,7 +52,7 @@ def front_routes(
     """
     for front in fronts:
         for (verb, path), operation in front.operations().items():
-            yield Route(path, FrontEndpoint(front, operation, server), methods=[verb])
+            yield Route(path, FrontEndpoint(server, front, operation), methods=[verb])
 
     needs_keys = not server.tracker.access.is_open
     described = json.dumps(document(fronts, needs_keys), ensure_ascii=False).encode()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.processes import PeakMemory
-from service.calls.document_calls import LIMITS
+from service.calls.backend import DOCUMENT_LIMITS as LIMITS
 from service.documents.formats import read_document
 from service.errors import InvalidArgumentError
 from tests.robustness.fuzz.target import expect

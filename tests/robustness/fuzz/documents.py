@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from service.calls.document_calls import LIMITS
+from service.calls.backend import DOCUMENT_LIMITS as LIMITS
 from service.documents.document import Document, DocumentSegment
 from service.documents.formats import READERS, read_document
 from service.errors import InvalidArgumentError

@@ -1,38 +1,50 @@
-"""Errors as statuses, and back."""
+"""Errors as statuses."""
 
 from __future__ import annotations
 
 import pytest
+from google.rpc import error_details_pb2
 
 from service import errors
-from service.calls.status import code_of, error_of, status_of
+from service.calls.status import code_of
+from service.fronts.status import status_of
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "code"),
     [
-        errors.InvalidArgumentError("contents[3]", "is too long"),
-        errors.ResourceExhaustedError("the queue is full", 2.5),
-        errors.NotFoundError("no such model"),
-        errors.FailedPreconditionError("it cannot align"),
-        errors.UnauthenticatedError("no key"),
-        errors.PermissionDeniedError("the key does not allow the model"),
-        errors.DeadlineExceededError("too late"),
-        errors.RequestCancelledError("cancelled"),
-        errors.UnavailableError("draining"),
+        (errors.InvalidArgumentError("contents[3]", "is too long"), "INVALID_ARGUMENT"),
+        (errors.ResourceExhaustedError("the queue is full", 2.5), "RESOURCE_EXHAUSTED"),
+        (errors.QuotaError("used up", 60.0, errors.QuotaKind.REQUESTS), "RESOURCE_EXHAUSTED"),
+        (errors.NotFoundError("no such model"), "NOT_FOUND"),
+        (errors.FailedPreconditionError("it cannot align"), "FAILED_PRECONDITION"),
+        (errors.UnauthenticatedError("no key"), "UNAUTHENTICATED"),
+        (errors.PermissionDeniedError("the key does not allow the model"), "PERMISSION_DENIED"),
+        (errors.DeadlineExceededError("too late"), "DEADLINE_EXCEEDED"),
+        (errors.RequestCancelledError("cancelled"), "CANCELLED"),
+        (errors.UnavailableError("draining"), "UNAVAILABLE"),
+        (errors.KeysUnavailableError("no keys"), "UNAVAILABLE"),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_an_error_comes_back_from_its_status(error: errors.DragomanError) -> None:
-    found = error_of(status_of(error, "id"))
-    assert (type(found), str(found), code_of(found)) == (type(error), str(error), code_of(error))
-    if isinstance(error, errors.ResourceExhaustedError):
-        assert isinstance(found, errors.ResourceExhaustedError)
-        assert found.retry_after_seconds == error.retry_after_seconds
+def test_an_error_has_a_code_and_its_message(error: errors.DragomanError, code: str) -> None:
+    status = status_of(error, "id")
+    assert code_of(error).name == code
+    assert (status.code, status.message) == (code_of(error).value[0], str(error))
 
 
-def test_what_is_unknown_comes_back_without_its_text() -> None:
-    found = error_of(status_of(KeyError("secret"), "the-id"))
-    assert type(found) is errors.InternalError
-    assert "the-id" in str(found)
-    assert "secret" not in str(found)
+def test_details_name_the_field_and_the_time_of_a_retry() -> None:
+    bad, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    [detail] = status_of(errors.InvalidArgumentError("contents[3]", "is too long"), "").details
+    assert detail.Unpack(bad)
+    [violation] = bad.field_violations
+    assert (violation.field, violation.description) == ("contents[3]", "is too long")
+    [detail] = status_of(errors.ResourceExhaustedError("full", 2.5), "").details
+    assert detail.Unpack(retry)
+    assert retry.retry_delay.ToMilliseconds() == 2500
+
+
+def test_an_unknown_error_has_the_request_id_and_not_its_text() -> None:
+    status = status_of(KeyError("secret"), "the-id")
+    assert "the-id" in status.message
+    assert "secret" not in status.message

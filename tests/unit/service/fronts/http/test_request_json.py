@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dragoman.v1 import translation_pb2 as pb
 from service.calls.request_parsing import RequestParser, UndecodableError
-from service.calls.status import status_of
 from service.errors import InvalidArgumentError
 from service.fronts.http.request_json import JsonRequestParser, without_duplicates
+from service.fronts.status import status_of
 
 MAX_TEXTS = 16
 PARSER = JsonRequestParser(

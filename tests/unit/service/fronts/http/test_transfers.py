@@ -8,11 +8,13 @@ import pytest
 from dragoman.v1 import translation_pb2 as pb
 from service.common.fairness import in_thread
 from service.errors import ResourceExhaustedError
+from service.fronts.http.message_json import to_json
 from service.fronts.http.transfers import HttpLimits, Transfers
 
 
 async def _encode(transfers: Transfers, message: pb.TranslateResponse, host: str) -> int:
-    async with transfers.encoded(message, host) as body:
+    write = lambda: to_json(message).encode()  # noqa: E731
+    async with transfers.written(write, message.ByteSize(), host) as body:
         return len(body)
 
 

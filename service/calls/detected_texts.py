@@ -7,8 +7,11 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dragoman.v1 import translation_pb2 as pb
 from model.bundle.languages import Language
+from service.calls.backend import Backend
+from service.calls.call_context import current_call
+from service.calls.requests import ModelRequest
+from service.calls.routes import find_route, for_log
 from service.common.fairness import checkpoint
 from service.domain.requests import FinishReason
 from service.errors import (
@@ -17,19 +20,10 @@ from service.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from service.models.registry import Registry
 from service.models.routing import Route
 from service.models.routing_rules import shortened
-from service.models.served_model import ServedModel
-from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
+from service.text.detection import UNDETERMINED, LanguageGuess, chosen
 from service.translation.results import TextResult
-
-AUTO = "auto"
-"""The source language of a request whose texts' languages are to be detected."""
-
-TranslatesRequest = pb.TranslateRequest | pb.StreamTranslateRequest
-FindRoute = Callable[[str], Route]
-"""The route of a request from a source language."""
 
 
 @dataclass(frozen=True)
@@ -52,112 +46,99 @@ def distinct_routes(texts: Iterable[DetectedText]) -> list[Route]:
     return list({text.route.key: text.route for text in texts if text.route is not None}.values())
 
 
-class TextRouter:
-    """Detects the languages of texts, and finds a route for each.
+def check_target(backend: Backend, request: ModelRequest) -> None:
+    """Check what does not depend on the texts of a request.
+
+    Raises:
+        NotFoundError: nothing translates into the target language; there is no such model.
+        PermissionDeniedError: nothing that the caller may use translates into it.
+        UnavailableError: the models are loading.
+    """
+    _sources(backend, request)
+    _check_target(backend, request)
+    models = [model for model in backend.allowed_models if request.model in ("", model.name)]
+    if not any(model.directions.may_fit("", request.target) for model in models):
+        raise PermissionDeniedError(
+            f"the key does not allow a model that translates into {shortened(request.target)}"
+        )
+
+
+async def detected_texts(
+    backend: Backend, request: ModelRequest, texts: Sequence[str], field: Callable[[int], str]
+) -> list[DetectedText]:
+    """The language and the route of each text, noted for the log and the metrics.
 
     Args:
-        detector: of languages.
+        backend: parts of the server.
+        request: names the target language, and perhaps the model.
+        texts: plain texts, within the limits.
+        field: name of the field of a text, by its index.
+
+    Raises:
+        NotFoundError: nothing translates into the target language; there is no such model.
+        UnavailableError: the models are loading.
     """
-
-    def __init__(self, detector: LanguageDetector) -> None:
-        self._detector = detector
-
-    def check_target(
-        self,
-        request: TranslatesRequest,
-        registry: Registry,
-        find_route: FindRoute,
-        allowed: Iterable[ServedModel],
-    ) -> None:
-        """Check what does not depend on the texts.
-
-        Args:
-            request: names the target language, and perhaps the model.
-            registry: has the models.
-            find_route: finds the request's route from a source language.
-            allowed: the models that the caller may use.
-
-        Raises:
-            NotFoundError: nothing translates into the target language; there is no such model.
-            PermissionDeniedError: nothing that the caller may use translates into it.
-        """
-        _sources(request, registry)
-        _check_target(find_route)
-        target = request.target_language_code
-        models = [model for model in allowed if request.model in ("", model.name)]
-        if not any(model.directions.may_fit("", target) for model in models):
-            raise PermissionDeniedError(
-                f"the key does not allow a model that translates into {shortened(target)}"
-            )
-
-    async def route(
-        self,
-        request: TranslatesRequest,
-        texts: Sequence[str],
-        registry: Registry,
-        find_route: FindRoute,
-        field: Callable[[int], str],
-    ) -> list[DetectedText]:
-        """The route of each text of a request, or the error of the text.
-
-        Args:
-            request: with the target language and the model.
-            texts: of the request, within its limits.
-            registry: of the models.
-            find_route: of the request.
-            field: the name of a text, by its index.
-
-        Raises:
-            NotFoundError: nothing translates into the target language; there is no such model.
-        """
-        target = request.target_language_code
-        sources = _sources(request, registry)
-        _check_target(find_route)
-        served = sources if not target or target in sources else (*sources, target)
-        found = await self._detector.detect(texts, served)
-        routed: dict[str, DetectedText | DragomanError] = {}
-        result = []
-        for index, languages in enumerate(found):
-            await checkpoint()
-            language = chosen(languages)
-            if language.code not in routed:  # not once a text: there are a thousand
-                routed[language.code] = _routed(language, sources, target, find_route)
-            text = routed[language.code]
-            if isinstance(text, DetectedText):
-                result.append(dataclasses.replace(text, language=language))
-                continue
-            if not isinstance(text, PermissionDeniedError):
-                text = InvalidArgumentError(field(index), str(text))
-            result.append(DetectedText(language, error=text))
-        return result
+    target, sources = request.target, _sources(backend, request)
+    _check_target(backend, request)
+    served = sources if not target or target in sources else (*sources, target)
+    routed: dict[str, DetectedText | DragomanError] = {}
+    found = []
+    for index, languages in enumerate(await backend.detector.detect(texts, served)):
+        await checkpoint()
+        language = chosen(languages)
+        if language.code not in routed:  # not once a text: there are a thousand
+            routed[language.code] = _routed(backend, request, language, sources)
+        text = routed[language.code]
+        if isinstance(text, DetectedText):
+            found.append(dataclasses.replace(text, language=language))
+            continue
+        if not isinstance(text, PermissionDeniedError):
+            text = InvalidArgumentError(field(index), str(text))
+        found.append(DetectedText(language, error=text))
+    _note(backend, request, distinct_routes(found))
+    return found
 
 
-def _sources(request: TranslatesRequest, registry: Registry) -> tuple[str, ...]:
+def _note(backend: Backend, request: ModelRequest, routes: Sequence[Route]) -> None:
+    current_call().facts.update(
+        model=",".join(dict.fromkeys(route.model.name for route in routes)),
+        source_language=",".join(dict.fromkeys(route.legs[0].source for route in routes)),
+        target_language=for_log(request.target),
+        detected=True,
+    )
+    for route in routes:
+        if route.pivot_model:
+            backend.metrics.call_pivoted(route.pivot_model, route.model.name)
+
+
+def _sources(backend: Backend, request: ModelRequest) -> tuple[str, ...]:
     """The languages that the server, or the request's model, translates from."""
+    registry = backend.registry
     models = [registry.get(request.model)] if request.model else list(registry)
     return tuple(dict.fromkeys(code for model in models for code in model.directions.sources))
 
 
-def _check_target(find_route: FindRoute) -> None:
+def _check_target(backend: Backend, request: ModelRequest) -> None:
     """Raise NotFoundError if nothing translates into the request's target language."""
     try:
-        find_route("")
+        find_route(backend, request, "")
     except (InvalidArgumentError, PermissionDeniedError):  # of one language, it may be another
         return
 
 
 def _routed(
-    language: LanguageGuess, sources: Sequence[str], target: str, find_route: FindRoute
+    backend: Backend, request: ModelRequest, language: LanguageGuess, sources: Sequence[str]
 ) -> DetectedText | DragomanError:
+    target = request.target
     if language.code == UNDETERMINED:
         for source in sources:
             try:
-                return DetectedText(language, find_route(source))
+                return DetectedText(language, find_route(backend, request, source))
             except (NotFoundError, InvalidArgumentError, PermissionDeniedError):
                 continue
         return DetectedText(language)
     try:
-        return DetectedText(language, find_route(language.code))
+        return DetectedText(language, find_route(backend, request, language.code))
     except PermissionDeniedError as exc:  # the other texts may need other models
         return exc
     except (NotFoundError, InvalidArgumentError) as exc:

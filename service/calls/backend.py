@@ -1,0 +1,119 @@
+"""What the use cases of a server work with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.calls.call_context import current_call
+from service.calls.status import code_of
+from service.documents.document import DocumentLimits
+from service.documents.worker_pool import DocumentWorkers
+from service.documents.worker_template import WorkerLimits
+from service.errors import DragomanError, InvalidArgumentError, UnavailableError
+from service.models.registry import Registry
+from service.models.served_model import ServedModel
+from service.observability.metrics import ServerMetrics
+from service.text.detection import LanguageDetector
+from service.text.glossaries.files import GlossaryFiles
+from service.text.glossaries.store import GlossaryStore
+from service.translation.attention import AttentionResult
+from service.translation.engine_call import CallArguments
+from service.translation.options import TranslatorLimits
+from service.translation.pair_scorer import PairResult
+from service.translation.results import TextResult
+
+DOCUMENT_LIMITS = DocumentLimits(max_unpacked_bytes=64 * 2**20)
+
+Result = TextResult | PairResult | AttentionResult
+
+
+class Backend:
+    """The models of a server, and the other parts that use cases share.
+
+    Args:
+        metrics: counts texts.
+        glossaries: glossaries of the server.
+        glossary_store: glossaries that clients make.
+        documents: reads and writes documents.
+
+    Attributes:
+        models: the models; None while they are loading.
+        metrics, glossaries, glossary_store, documents: the arguments.
+        detector: detects languages.
+    """
+
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        glossaries: GlossaryFiles | None = None,
+        glossary_store: GlossaryStore | None = None,
+        documents: DocumentWorkers | None = None,
+    ) -> None:
+        self.models: Registry | None = None
+        self.metrics = metrics
+        self.glossaries = glossaries or GlossaryFiles()
+        self.glossary_store = glossary_store or GlossaryStore()
+        self.documents = documents or DocumentWorkers(
+            DOCUMENT_LIMITS, WorkerLimits(), metrics.documents
+        )
+        self.detector = LanguageDetector()
+
+    @property
+    def registry(self) -> Registry:
+        """The models. Raises UnavailableError while they are loading."""
+        if self.models is None:
+            raise UnavailableError("the server is starting: its models are not loaded yet")
+        return self.models
+
+    @property
+    def any_model(self) -> ServedModel:
+        """A model, for limits, which are the same for all. Raises UnavailableError."""
+        return next(iter(self.registry))
+
+    @property
+    def limits(self) -> TranslatorLimits:
+        """Limits of requests. Raises UnavailableError."""
+        return self.any_model.translator.limits
+
+    @property
+    def allowed_models(self) -> list[ServedModel]:
+        """The models that the caller may use. Raises UnavailableError."""
+        grant = current_call().grant
+        return [model for model in self.registry if grant.allows_model(model.name)]
+
+    def check_count(self, field: str, count: int, unit: str) -> None:
+        """Check the number of texts or pairs of a request, and note it for the log.
+
+        Raises:
+            InvalidArgumentError: there is none, or there are too many.
+            UnavailableError: the models are loading.
+        """
+        if not count:
+            raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
+        self.limits.check_count(field, count, unit)
+        current_call().facts[unit] = count
+
+    def count(self, results: Sequence[Result]) -> None:
+        """Count the outcome of each text or pair, and note its tokens for the log."""
+        self.count_outcomes(results)
+        current_call().facts.update(
+            source_tokens=sum(result.num_source_tokens for result in results),
+            target_tokens=sum(result.num_target_tokens for result in results),
+        )
+
+    def count_outcomes(self, results: Sequence[Result]) -> None:
+        """Count the outcome of each text or pair."""
+        for result in results:
+            error: DragomanError | None = result.error
+            self.metrics.text_finished(code_of(error).name if error else "OK")
+
+
+def call_arguments() -> CallArguments:
+    """The arguments of a translator that follow from the current call."""
+    call = current_call()
+    return {
+        "deadline": call.deadline,
+        "request_id": call.request_id,
+        "client": call.client,
+        "client_id": call.client_id,
+    }

@@ -1,0 +1,28 @@
+"""Detects the languages of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.calls.backend import Backend
+from service.calls.charging import charge
+from service.calls.requests import ModelRequest
+from service.text.detection import LanguageGuess
+
+MAX_DETECTED = 5
+"""Languages that are returned for a text."""
+
+
+async def detect(backend: Backend, texts: Sequence[str]) -> list[Sequence[LanguageGuess]]:
+    """The languages that each text may be in, the likeliest first; none if it shows nothing of one.
+
+    Raises:
+        DragomanError: the call failed.
+    """
+    charge(ModelRequest(), texts)
+    backend.check_count("contents", len(texts), "texts")
+    await backend.any_model.translator.check_texts(texts)
+    models = backend.allowed_models
+    served = dict.fromkeys(code for model in models for code in model.directions.sources)
+    found = await backend.detector.detect(texts, tuple(served))
+    return [languages[:MAX_DETECTED] for languages in found]

@@ -1,0 +1,59 @@
+"""What a request asks for, in domain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from service.domain.requests import Priority
+from service.text.things.things import ALL_KINDS, ThingKind
+from service.translation.options import TranslateOptions
+
+OptionsOver = Callable[[TranslateOptions], TranslateOptions]
+"""From a model's default options to the options of a request for that model. May raise
+InvalidArgumentError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """Which model is to do the work.
+
+    Attributes:
+        source: BCP-47 code of the language of the texts; "" if only one is possible.
+        target: BCP-47 code of the language of the translations; "" if only one is possible.
+        model: name of the model; "" for the server's choice.
+        allow_pivot: whether two models may translate through a third language; None for the
+            server's choice.
+        priority: share of the model under load; None for the server's choice.
+    """
+
+    source: str = ""
+    target: str = ""
+    model: str = ""
+    allow_pivot: bool | None = False
+    priority: Priority | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRequest(ModelRequest):
+    """How texts are to be translated.
+
+    Attributes:
+        source: "auto", or "" where there are several choices, detects the language of each text.
+        options: options of the search and of the answer.
+        mime_type: format of the texts; "" for plain text.
+        ignore_tags: elements that are copied, in addition to those of the format.
+        verbatim: kinds of things that are kept as they are.
+        adapt_letter_case: whether CAPITALS and Title Case are translated in another letter case.
+        glossary: name or id of a glossary; "" for none.
+        entries: terms and translations, which have precedence over the glossary's.
+    """
+
+    allow_pivot: bool | None = None
+    options: OptionsOver = lambda default: default
+    mime_type: str = ""
+    ignore_tags: Sequence[str] = ()
+    verbatim: frozenset[ThingKind] = ALL_KINDS
+    adapt_letter_case: bool = True
+    glossary: str = ""
+    entries: Sequence[tuple[str, str]] = ()

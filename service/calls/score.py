@@ -1,0 +1,37 @@
+"""Scores translations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from service.calls.backend import Backend, call_arguments
+from service.calls.charging import charge, give_back_failed, prioritized
+from service.calls.requests import ModelRequest
+from service.calls.routes import named_route
+from service.models.routing import Route
+from service.translation.pair_scorer import PairResult, ScoreOptions
+
+
+async def score(
+    backend: Backend,
+    pairs: Sequence[tuple[str, str]],
+    request: ModelRequest,
+    options: Callable[[], ScoreOptions] = ScoreOptions,
+) -> tuple[Sequence[PairResult], Route]:
+    """Score pairs of a text and its translation with one model, which has the route returned.
+
+    A result has the error of its pair, which does not fail the others.
+
+    Raises:
+        DragomanError: the call failed.
+    """
+    request = charge(request, pairs)
+    backend.check_count("pairs", len(pairs), "pairs")
+    route = named_route(backend, request)
+    async with backend.registry.lease(route) as served:
+        results = await served.legs[0].translator.scorer.score(
+            pairs, prioritized(options(), request), **call_arguments()
+        )
+    backend.count(results)
+    give_back_failed(results, pairs)
+    return results, route
