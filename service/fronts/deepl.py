@@ -6,7 +6,6 @@ refused; what only advises a translation is ignored (proto/FRONTS.md lists both)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +16,13 @@ from service.calls.languages import reachable_targets
 from service.calls.requests import TextRequest
 from service.calls.translate import translate_all
 from service.errors import InvalidArgumentError
-from service.fronts.deepl_glossaries import GLOSSARY_OPERATIONS
+from service.fronts.deepl_glossaries import DeepLGlossaries
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
+from service.fronts.http.front_endpoint import Failure, FrontCall, operation
 from service.fronts.language_names import language_name
 
 _QUOTA_EXCEEDED = 456
-_STATUSES = {
-    grpc.StatusCode.NOT_FOUND: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 403,
-}
+_STATUSES = {grpc.StatusCode.NOT_FOUND: 400, grpc.StatusCode.UNAUTHENTICATED: 403}
 _REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
 # What its own servers say for plans without a limit.
@@ -42,6 +38,7 @@ _TRANSLATE = {
     "formality": "default, prefer_more or prefer_less: without effect",
     "show_billed_characters": "whether to return the characters that count",
 }
+_LANGUAGES = {"type": "source (default) or target"}
 _FIELD_NAMES = {
     "contents": "text",
     "source_language_code": "source_lang",
@@ -50,27 +47,14 @@ _FIELD_NAMES = {
 }
 
 
-class DeepL:
+class DeepL(DeepLGlossaries):
     """The front."""
 
     name = "deepl"
     title = "DeepL"
-    prefixes: Sequence[str] = ("/v2", "/v3")
-    field_names: Mapping[str, str] = _FIELD_NAMES
-
-    def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
-        kinds = {"type": "source (default) or target"}
-        languages = Operation("ListLanguages", self._languages, "List languages", kinds)
-        usage = Operation("ListLanguages", self._usage, "Tell what the key has used")
-        return {
-            ("POST", "/v2/translate"): Operation(
-                "Translate", self._translate, "Translate texts", _TRANSLATE
-            ),
-            **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
-            **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
-            **GLOSSARY_OPERATIONS,
-        }
+    prefixes = ("/v2", "/v3")
+    field_names = _FIELD_NAMES
+    statuses = _STATUSES
 
     def credential(self, fields: Fields) -> str:
         """The old parameter `auth_key`; newer clients send a header."""
@@ -78,11 +62,10 @@ class DeepL:
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"message": ...}`."""
-        status = _STATUSES.get(failure.code, failure.http_status)
-        if failure.is_of_path:
-            status = failure.http_status
-        return _QUOTA_EXCEEDED if failure.is_quota_used_up else status, {"message": failure.message}
+        status = _QUOTA_EXCEEDED if failure.is_quota_used_up else failure.http_status
+        return status, {"message": failure.message}
 
+    @operation("POST", "/v2/translate", "Translate", "Translate texts", _TRANSLATE)
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         texts, source = fields.needed_texts("text"), fields.text("source_lang")
         target = fields.needed("target_lang")
@@ -101,6 +84,7 @@ class DeepL:
             translations.append(item)
         return {"translations": translations}
 
+    @operation("GET POST", "/v2/languages", "ListLanguages", "List languages", _LANGUAGES)
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         kind = fields.choice("type", ("source", "target"), "source")
         targets = reachable_targets(call.backend)
@@ -117,6 +101,7 @@ class DeepL:
             languages.append(item)
         return languages
 
+    @operation("GET POST", "/v2/usage", "ListLanguages", "Tell what the key has used")
     async def _usage(self, fields: Fields, call: FrontCall) -> Any:
         """The month's, or else the day's: whichever the key has a limit for."""
         figures = current_call().grant.figures()

@@ -14,8 +14,9 @@ from service.calls.glossaries import glossary_owner, is_pair_served
 from service.calls.languages import reachable_targets
 from service.errors import InvalidArgumentError, NotFoundError
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import FrontAnswer, FrontCall, Operation
+from service.fronts.http.front_endpoint import Front, FrontAnswer, FrontCall, operation
 from service.text.glossaries.entries import FORMATS
+from service.text.glossaries.store import GlossaryStore
 from service.text.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoredGlossary
 
 _TSV = "text/tab-separated-values; charset=utf-8"
@@ -28,142 +29,122 @@ _DICTIONARY = {
     "entries": "a term and its translation in each line",
     "entries_format": "tsv or csv",
 }
+_V2, _V3 = "/v2/glossaries", "/v3/glossaries"
+_ONE = f"{_V3}/{{id}}/dictionaries"
 _NAME = {"name": "of the glossary"}
 _SEVERAL = {"dictionaries": "a list of objects with source_lang, target_lang, entries"}
 
 
-async def _create(fields: Fields, call: FrontCall) -> Any:
-    made = await call.backend.glossary_store.create(
-        glossary_owner(), fields.needed("name"), [_given(fields, call)]
-    )
-    return FrontAnswer(_described(made), 201)
-
-
-async def _list(fields: Fields, call: FrontCall) -> Any:
-    found = await call.backend.glossary_store.glossaries(glossary_owner())
-    return {"glossaries": [_described(each) for each in found if len(each.dictionaries) == 1]}
-
-
-async def _get(fields: Fields, call: FrontCall) -> Any:
-    return _described(await _single(call))
-
-
-async def _entries(fields: Fields, call: FrontCall) -> Any:
-    found = await _single(call)
-    [dictionary] = found.dictionaries
-    pair = dictionary.source, dictionary.target
-    text = await call.backend.glossary_store.entries(glossary_owner(), found.id, *pair)
-    return FrontAnswer(text.encode(), kind=_TSV)
-
-
-async def _delete(fields: Fields, call: FrontCall) -> Any:
-    await call.backend.glossary_store.delete(glossary_owner(), call.path["id"])
-    return FrontAnswer(b"", 204)
-
-
-async def _pairs(fields: Fields, call: FrontCall) -> Any:
-    pairs = [
-        {"source_lang": source, "target_lang": target}
-        for source, targets in reachable_targets(call.backend).items()
-        for target in targets
-    ]
-    return {"supported_languages": pairs}
-
-
-async def _create_several(fields: Fields, call: FrontCall) -> Any:
-    dictionaries = _given_several(fields, call)
-    made = await call.backend.glossary_store.create(
-        glossary_owner(), fields.needed("name"), dictionaries
-    )
-    return FrontAnswer(_described_several(made), 201)
-
-
-async def _list_several(fields: Fields, call: FrontCall) -> Any:
-    found = await call.backend.glossary_store.glossaries(glossary_owner())
-    return {"glossaries": [_described_several(each) for each in found]}
-
-
-async def _get_several(fields: Fields, call: FrontCall) -> Any:
-    return _described_several(
-        await call.backend.glossary_store.get(glossary_owner(), call.path["id"])
-    )
-
-
-async def _change(fields: Fields, call: FrontCall) -> Any:
-    """Another name, or further entries of one pair of languages."""
-    owner, glossary_id = glossary_owner(), call.path["id"]
-    dictionaries = _given_several(fields, call)
-    if len(dictionaries) > 1:
-        raise InvalidArgumentError("dictionaries", "more than one, the limit of a change")
-    for dictionary in dictionaries:
-        await call.backend.glossary_store.put(owner, glossary_id, dictionary, merges=True)
-    if "name" in fields:
-        await call.backend.glossary_store.rename(owner, glossary_id, fields.needed("name"))
-    return _described_several(await call.backend.glossary_store.get(owner, glossary_id))
-
-
-async def _entries_of_pair(fields: Fields, call: FrontCall) -> Any:
-    source, target = _languages(fields)
-    text = await call.backend.glossary_store.entries(
-        glossary_owner(), call.path["id"], source, target
-    )
-    languages = {"source_lang": source, "target_lang": target}
-    return {"dictionaries": [{**languages, "entries": text, "entries_format": "tsv"}]}
-
-
-async def _replace_dictionary(fields: Fields, call: FrontCall) -> Any:
-    given = _given(fields, call)
-    made = await call.backend.glossary_store.put(
-        glossary_owner(), call.path["id"], given, merges=False
-    )
-    pair = given.source, given.target
-    return next(_counted(each) for each in made.dictionaries if (each.source, each.target) == pair)
-
-
-async def _delete_dictionary(fields: Fields, call: FrontCall) -> Any:
-    await call.backend.glossary_store.delete_dictionary(
-        glossary_owner(), call.path["id"], *_languages(fields)
-    )
-    return FrontAnswer(b"", 204)
-
-
-def _operation(handler: Any, summary: str, parameters: dict[str, str] | None = None) -> Operation:
+def _operation(verb: str, path: str, summary: str, *parameters: dict[str, str]) -> Any:
     # Counted as Translate: who may translate with a glossary may make one.
-    return Operation("Translate", handler, summary, parameters or {})
+    return operation(verb, path, "Translate", summary, *parameters)
 
 
-GLOSSARY_OPERATIONS = {
-    ("GET", "/v2/glossary-language-pairs"): _operation(_pairs, "List the languages of glossaries"),
-    ("POST", "/v2/glossaries"): _operation(_create, "Make a glossary", {**_NAME, **_DICTIONARY}),
-    ("GET", "/v2/glossaries"): _operation(_list, "List glossaries"),
-    ("GET", "/v2/glossaries/{id}"): _operation(_get, "Describe a glossary"),
-    ("DELETE", "/v2/glossaries/{id}"): _operation(_delete, "Remove a glossary"),
-    ("GET", "/v2/glossaries/{id}/entries"): _operation(_entries, "List entries"),
-    ("POST", "/v3/glossaries"): _operation(
-        _create_several, "Make a glossary of several pairs of languages", {**_NAME, **_SEVERAL}
-    ),
-    ("GET", "/v3/glossaries"): _operation(_list_several, "List glossaries"),
-    ("GET", "/v3/glossaries/{id}"): _operation(_get_several, "Describe a glossary"),
-    ("PATCH", "/v3/glossaries/{id}"): _operation(
-        _change, "Rename a glossary, or add entries", {**_NAME, **_SEVERAL}
-    ),
-    ("DELETE", "/v3/glossaries/{id}"): _operation(_delete, "Remove a glossary"),
-    ("GET", "/v3/glossaries/{id}/entries"): _operation(
-        _entries_of_pair, "List the entries of a pair of languages", _LANGUAGES
-    ),
-    ("PUT", "/v3/glossaries/{id}/dictionaries"): _operation(
-        _replace_dictionary, "Set the entries of a pair of languages", _DICTIONARY
-    ),
-    ("DELETE", "/v3/glossaries/{id}/dictionaries"): _operation(
-        _delete_dictionary, "Remove the entries of a pair of languages", _LANGUAGES
-    ),
-}
-"""By HTTP method and path."""
+class DeepLGlossaries(Front):
+    """The paths of glossaries."""
+
+    @_operation("GET", "/v2/glossary-language-pairs", "List the languages of glossaries")
+    async def _pairs(self, fields: Fields, call: FrontCall) -> Any:
+        pairs = [
+            {"source_lang": source, "target_lang": target}
+            for source, targets in reachable_targets(call.backend).items()
+            for target in targets
+        ]
+        return {"supported_languages": pairs}
+
+    @_operation("POST", _V2, "Make a glossary", {**_NAME, **_DICTIONARY})
+    async def _create(self, fields: Fields, call: FrontCall) -> Any:
+        name, given = fields.needed("name"), _given(fields, call)
+        made = await _store(call).create(glossary_owner(), name, [given])
+        return FrontAnswer(_described(made), 201)
+
+    @_operation("GET", _V2, "List glossaries")
+    async def _list(self, fields: Fields, call: FrontCall) -> Any:
+        found = await _store(call).glossaries(glossary_owner())
+        return {"glossaries": [_described(each) for each in found if len(each.dictionaries) == 1]}
+
+    @_operation("GET", f"{_V2}/{{id}}", "Describe a glossary")
+    async def _get(self, fields: Fields, call: FrontCall) -> Any:
+        return _described(await _single(call))
+
+    @_operation("DELETE", f"{_V2}/{{id}}", "Remove a glossary")
+    async def _delete(self, fields: Fields, call: FrontCall) -> Any:
+        await _store(call).delete(glossary_owner(), call.path["id"])
+        return FrontAnswer(b"", 204)
+
+    @_operation("GET", f"{_V2}/{{id}}/entries", "List entries")
+    async def _entries(self, fields: Fields, call: FrontCall) -> Any:
+        found = await _single(call)
+        [dictionary] = found.dictionaries
+        pair = dictionary.source, dictionary.target
+        text = await _store(call).entries(glossary_owner(), found.id, *pair)
+        return FrontAnswer(text.encode(), kind=_TSV)
+
+    @_operation("POST", _V3, "Make a glossary of several pairs of languages", {**_NAME, **_SEVERAL})
+    async def _create_several(self, fields: Fields, call: FrontCall) -> Any:
+        dictionaries = _given_several(fields, call)
+        made = await _store(call).create(glossary_owner(), fields.needed("name"), dictionaries)
+        return FrontAnswer(_described_several(made), 201)
+
+    @_operation("GET", _V3, "List glossaries")
+    async def _list_several(self, fields: Fields, call: FrontCall) -> Any:
+        found = await _store(call).glossaries(glossary_owner())
+        return {"glossaries": [_described_several(each) for each in found]}
+
+    @_operation("GET", f"{_V3}/{{id}}", "Describe a glossary")
+    async def _get_several(self, fields: Fields, call: FrontCall) -> Any:
+        return _described_several(await _store(call).get(glossary_owner(), call.path["id"]))
+
+    @_operation(
+        "PATCH", f"{_V3}/{{id}}", "Rename a glossary, or add entries", {**_NAME, **_SEVERAL}
+    )
+    async def _change(self, fields: Fields, call: FrontCall) -> Any:
+        """Another name, or further entries of one pair of languages."""
+        owner, glossary_id = glossary_owner(), call.path["id"]
+        dictionaries = _given_several(fields, call)
+        if len(dictionaries) > 1:
+            raise InvalidArgumentError("dictionaries", "more than one, the limit of a change")
+        for dictionary in dictionaries:
+            await _store(call).put(owner, glossary_id, dictionary, merges=True)
+        if "name" in fields:
+            await _store(call).rename(owner, glossary_id, fields.needed("name"))
+        return _described_several(await _store(call).get(owner, glossary_id))
+
+    @_operation("DELETE", f"{_V3}/{{id}}", "Remove a glossary")
+    async def _delete_several(self, fields: Fields, call: FrontCall) -> Any:
+        return await self._delete(fields, call)
+
+    @_operation(
+        "GET", f"{_V3}/{{id}}/entries", "List the entries of a pair of languages", _LANGUAGES
+    )
+    async def _entries_of_pair(self, fields: Fields, call: FrontCall) -> Any:
+        source, target = _languages(fields)
+        text = await _store(call).entries(glossary_owner(), call.path["id"], source, target)
+        languages = {"source_lang": source, "target_lang": target}
+        return {"dictionaries": [{**languages, "entries": text, "entries_format": "tsv"}]}
+
+    @_operation("PUT", _ONE, "Set the entries of a pair of languages", _DICTIONARY)
+    async def _replace_dictionary(self, fields: Fields, call: FrontCall) -> Any:
+        given = _given(fields, call)
+        made = await _store(call).put(glossary_owner(), call.path["id"], given, merges=False)
+        pair = given.source, given.target
+        found = (each for each in made.dictionaries if (each.source, each.target) == pair)
+        return _counted(next(found))
+
+    @_operation("DELETE", _ONE, "Remove the entries of a pair of languages", _LANGUAGES)
+    async def _delete_dictionary(self, fields: Fields, call: FrontCall) -> Any:
+        pair = _languages(fields)
+        await _store(call).delete_dictionary(glossary_owner(), call.path["id"], *pair)
+        return FrontAnswer(b"", 204)
+
+
+def _store(call: FrontCall) -> GlossaryStore:
+    return call.backend.glossary_store
 
 
 async def _single(call: FrontCall) -> StoredGlossary:
     """A glossary that version 2 has. Raises NotFoundError."""
-    found = await call.backend.glossary_store.get(glossary_owner(), call.path["id"])
+    found = await _store(call).get(glossary_owner(), call.path["id"])
     if len(found.dictionaries) != 1:
         raise NotFoundError("the glossary has not one pair of languages: ask /v3/glossaries")
     return found

@@ -5,7 +5,6 @@ https://cloud.google.com/translate/docs/reference/rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.calls.detect import detect
@@ -13,7 +12,7 @@ from service.calls.languages import reachable_targets
 from service.calls.requests import TextRequest
 from service.calls.translate import translate_all
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
+from service.fronts.http.front_endpoint import Failure, Front, FrontCall, operation
 from service.fronts.language_names import language_name
 from service.text.detection import UNDETERMINED
 
@@ -41,30 +40,13 @@ _FIELD_NAMES = {
 }
 
 
-class GoogleV2:
+class GoogleV2(Front):
     """The front."""
 
     name = "google-v2"
     title = "Google, version 2"
-    prefixes: Sequence[str] = (_ROOT,)
-    field_names: Mapping[str, str] = _FIELD_NAMES
-
-    def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
-        operations = {
-            "": Operation("Translate", self._translate, "Translate texts", _TRANSLATE),
-            "/detect": Operation("DetectLanguage", self._detect, "Detect languages", _DETECT),
-            "/languages": Operation("ListLanguages", self._languages, "List languages", _LIST),
-        }
-        return {
-            (verb, _ROOT + path): operation
-            for path, operation in operations.items()
-            for verb in ("GET", "POST")
-        }
-
-    def credential(self, fields: Fields) -> str:
-        """None: the parameter `key` counts as a header."""
-        return ""
+    prefixes = (_ROOT,)
+    field_names = _FIELD_NAMES
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"error": {"code": ..., "message": ..., "errors": [...]}}`."""
@@ -74,6 +56,7 @@ class GoogleV2:
         error = {"code": status, "message": message, "errors": [detail]}
         return status, {"error": {**error, "status": failure.code.name}}
 
+    @operation("GET POST", _ROOT, "Translate", "Translate texts", _TRANSLATE)
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         source, model = fields.text("source"), fields.text("model")
         texts = fields.needed_texts("q")
@@ -94,6 +77,7 @@ class GoogleV2:
             translations.append(item)
         return {"data": {"translations": translations}}
 
+    @operation("GET POST", f"{_ROOT}/detect", "DetectLanguage", "Detect languages", _DETECT)
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         detections = []
         for languages in await detect(call.backend, fields.needed_texts("q")):
@@ -107,6 +91,7 @@ class GoogleV2:
             detections.append([item])
         return {"data": {"detections": detections}}
 
+    @operation("GET POST", f"{_ROOT}/languages", "ListLanguages", "List languages", _LIST)
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         names = bool(fields.text("target"))
         targets = reachable_targets(call.backend)

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,12 @@ from service.calls.translate import translate_or_copy
 from service.documents.formats import READERS
 from service.errors import InvalidArgumentError
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, FrontAnswer, FrontCall, Operation
+from service.fronts.http.front_endpoint import (
+    Front,
+    FrontAnswer,
+    FrontCall,
+    operation,
+)
 from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
 from service.fronts.language_names import language_name
 from service.text.detection import UNDETERMINED
@@ -33,6 +38,7 @@ from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 
 _AUTO = "auto"
+_DOCUMENT = "TranslateDocument"
 _MAX_ALTERNATIVES = 31
 # Its own servers answer with these.
 _STATUSES = {
@@ -70,7 +76,7 @@ _FIELD_NAMES = {
 }
 
 
-class LibreTranslate:
+class LibreTranslate(Front):
     """The front.
 
     Args:
@@ -80,49 +86,23 @@ class LibreTranslate:
 
     name = "libretranslate"
     title = "LibreTranslate"
-    prefixes: Sequence[str] = (
+    prefixes = (
         *("/translate", "/translate_file", "/download_file", "/suggest"),
         *("/detect", "/languages", "/frontend", "/health", "/spec"),
     )
-    field_names: Mapping[str, str] = _FIELD_NAMES
+    field_names = _FIELD_NAMES
+    statuses = _STATUSES
 
     def __init__(self, needs_keys: bool, max_file_bytes: int) -> None:
         self._needs_keys = needs_keys
         self._max_file_bytes = max_file_bytes
         self._files = TranslatedFiles(max(_MIN_KEPT_BYTES, _KEPT_FILES * max_file_bytes))
 
-    def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
-        return {
-            ("POST", "/translate"): Operation(
-                "Translate", self._translate, "Translate texts", _TRANSLATE
-            ),
-            ("POST", "/translate_file"): Operation(
-                "TranslateDocument", self._translate_file, "Translate a file", _FILE, file="file"
-            ),
-            ("GET", "/download_file/{file}"): Operation(
-                "TranslateDocument", self._download_file, "Fetch a translated file", _KEY
-            ),
-            ("POST", "/detect"): Operation(
-                "DetectLanguage", self._detect, "Detect the language of a text", _DETECT
-            ),
-            ("GET", "/languages"): Operation(
-                "ListLanguages", self._languages, "List languages", needs_key=False
-            ),
-            ("GET", "/frontend/settings"): Operation(
-                "ListLanguages", self._settings, "Describe the server", needs_key=False
-            ),
-        }
-
     def credential(self, fields: Fields) -> str:
         """The field `api_key`."""
         return fields.text("api_key")
 
-    def error(self, failure: Failure) -> tuple[int, Any]:
-        """`{"error": ...}`."""
-        status = _STATUSES.get(failure.code, failure.http_status)
-        return failure.http_status if failure.is_of_path else status, {"error": failure.message}
-
+    @operation("POST", "/translate", "Translate", "Translate texts", _TRANSLATE)
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         source, target = fields.needed("source"), fields.needed("target")
         num_alternatives = fields.number("alternatives", 0, 0, _MAX_ALTERNATIVES)
@@ -150,6 +130,7 @@ class LibreTranslate:
             return answer
         return {name: values[0] for name, values in answer.items()}
 
+    @operation("POST", "/translate_file", _DOCUMENT, "Translate a file", _FILE, file="file")
     async def _translate_file(self, fields: Fields, call: FrontCall) -> Any:
         file, target = fields.file("file"), fields.needed("target")
         size, limit = len(file.content), self._max_file_bytes
@@ -164,6 +145,7 @@ class LibreTranslate:
         )
         return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
 
+    @operation("GET", "/download_file/{file}", _DOCUMENT, "Fetch a translated file", _KEY)
     async def _download_file(self, fields: Fields, call: FrontCall) -> Any:
         file = self._files.get(call.path["file"].partition(".")[0], current_call().grant.owner)
         plain = _UNSAFE.sub("_", file.name)  # for clients that don't know the other (RFC 6266)
@@ -171,12 +153,14 @@ class LibreTranslate:
         headers = [("content-disposition", f"attachment; {names}")]
         return FrontAnswer(file.content, kind="application/octet-stream", headers=headers)
 
+    @operation("POST", "/detect", "DetectLanguage", "Detect the language of a text", _DETECT)
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         # A list is one text, as on its own servers.
         [languages] = await detect(call.backend, [" ".join(fields.needed_texts("q"))])
         found = [_detected(each.code, each.confidence) for each in languages]
         return found or [_detected(UNDETERMINED, 0.0)]
 
+    @operation("GET", "/languages", "ListLanguages", "List languages", needs_key=False)
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         targets = reachable_targets(call.backend)
         # Those that are only targets too: clients take what is not listed for not supported.
@@ -186,6 +170,7 @@ class LibreTranslate:
             for code in codes
         ]
 
+    @operation("GET", "/frontend/settings", "ListLanguages", "Describe the server", needs_key=False)
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:
         targets = reachable_targets(call.backend)
         first = next((target for each in targets.values() for target in each), "")

@@ -6,7 +6,6 @@ https://cloud.google.com/translate/docs/reference/rest/v3
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import json_format
@@ -14,7 +13,7 @@ from google.protobuf import json_format
 from service.fronts.google_v3.calls import CALLS, GoogleCall
 from service.fronts.google_v3.messages import message_class
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Failure, FrontCall, Operation
+from service.fronts.http.front_endpoint import Failure, Front, FrontCall, Operation
 from service.fronts.http.request_json import fill
 
 _PARENTS = ("/v3/projects/{project}", "/v3/projects/{project}/locations/{location}")
@@ -25,36 +24,30 @@ _PATHS = {
 }
 
 
-class GoogleV3:
+class GoogleV3(Front):
     """The front."""
 
     name = "google-v3"
     title = "Google, version 3"
-    prefixes: Sequence[str] = ("/v3/projects",)
-    field_names: Mapping[str, str] = {}
+    prefixes = ("/v3/projects",)
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        return dict(self._operations())
-
-    def credential(self, fields: Fields) -> str:
-        """None: the parameter `key` counts as a header."""
-        return ""
+        return {
+            (verb, parent + path): Operation(
+                CALLS[name].method,
+                functools.partial(_answer, CALLS[name]),
+                CALLS[name].summary,
+                _parameters(CALLS[name]),
+            )
+            for (verb, path), name in _PATHS.items()
+            for parent in _PARENTS
+        }
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"error": {"code": ..., "message": ..., "status": ...}}`."""
         error = {"code": failure.http_status, "message": failure.message}
         return failure.http_status, {"error": {**error, "status": failure.code.name}}
-
-    def _operations(self) -> Iterator[tuple[tuple[str, str], Operation]]:
-        for (verb, path), name in _PATHS.items():
-            call = CALLS[name]
-            handler = functools.partial(_answer, call)
-            for parent in _PARENTS:
-                yield (
-                    (verb, parent + path),
-                    Operation(call.method, handler, call.summary, _parameters(call)),
-                )
 
 
 def _parameters(call: GoogleCall) -> dict[str, str]:

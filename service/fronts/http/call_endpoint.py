@@ -17,8 +17,7 @@ from service.access.authentication import KEY_PARAMETER
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError, bad_request, http_status_of
 from service.fronts.http.context import HttpContext
-from service.fronts.http.endpoint import FrontServer, HttpEndpoint
-from service.fronts.http.http_call import HttpCall
+from service.fronts.http.endpoint import FrontServer, HttpCall, HttpEndpoint
 from service.fronts.http.message_json import to_json
 from service.fronts.status import status_of
 

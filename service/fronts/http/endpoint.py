@@ -1,21 +1,43 @@
-"""Runs the calls of a path: the same for the contract's JSON and for other services' APIs."""
+"""Runs calls over HTTP: the contract's JSON and other services' APIs.
+
+Limits of bodies, deadlines, disconnects of clients, answers and errors are the same for all.
+"""
 
 from __future__ import annotations
 
 import abc
+import asyncio
+import contextlib
+import functools
 import math
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from dragoman.conversions import REQUEST_ID
 from service.calls.backend import Backend
-from service.calls.call_tracker import CallTracker
-from service.fronts.http.answers import HttpError
+from service.calls.call_context import host_of
+from service.calls.call_tracker import CallTracker, RunningCall
+from service.common.fairness import in_thread
+from service.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+)
+from service.fronts.http import answers
+from service.fronts.http.answers import Headers, HttpError
 from service.fronts.http.context import HttpContext
-from service.fronts.http.http_call import HttpCall
 from service.fronts.http.request_json import JsonRequestParser
 from service.fronts.http.transfers import Transfers
+
+T = TypeVar("T")
+
+_GONE = "the client disconnected"
+# Larger bodies are read in a thread: escapes of a megabyte take a third of a second in a form.
+_LARGE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,169 @@ class FrontServer:
     tracker: CallTracker
     transfers: Transfers
     parser: JsonRequestParser
+
+
+class HttpCall(RunningCall):
+    """A call over HTTP, and the other side of its connection.
+
+    Args:
+        server: what it runs on.
+        method: method of the contract that it counts as.
+        front: name of its API for the log; "" for the contract.
+        context: headers, address and deadline.
+        scope, receive, send: of ASGI.
+
+    Attributes:
+        context, scope, send: the arguments.
+        transfers: bodies and answers of all connections.
+        host: address of the client.
+        http_status: status for an error of the body that has no gRPC code of its own; else None.
+        is_begun: whether its answer has begun.
+    """
+
+    def __init__(
+        self,
+        server: FrontServer,
+        method: str,
+        front: str,
+        context: HttpContext,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        super().__init__(server.tracker, method, context, front)
+        self.context = context
+        self.scope = scope
+        self.send = send
+        self.transfers = server.transfers
+        self.host = host_of(context.peer())
+        self.http_status: int | None = None
+        self.is_begun = False
+        self._receive = receive
+
+    async def send_answer(
+        self,
+        write: Callable[[], bytes],
+        size: int,
+        http_status: int = 200,
+        headers: Headers = (),
+        kind: str = answers.JSON,
+    ) -> None:
+        """Send an answer, within the quota of large ones and at a least rate.
+
+        Raises:
+            ResourceExhaustedError: too many bytes are on their way to clients.
+            RequestCancelledError: the client reads too slowly.
+        """
+        async with self.transfers.written(write, size, self.host) as body:
+            del write  # holds the answer
+            self.is_begun = True
+            async with self.transfers.least_rate(len(body)):
+                all_headers = [(REQUEST_ID, self.request_id), *headers]
+                await answers.send_body(self.send, body, http_status, all_headers, kind)
+
+    async def abort(self) -> None:
+        """Close the connection within an answer, which tells the client that it is not whole."""
+        self.scope["state"]["abort"]()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @contextlib.asynccontextmanager
+    async def body(self) -> AsyncIterator[bytes]:
+        """Read the body. Its bytes are in the quota of unfinished ones until the block ends.
+
+        Raises:
+            InvalidArgumentError: it is too long.
+            ResourceExhaustedError: too many bytes of unfinished bodies are held.
+            DeadlineExceededError: it did not arrive in time.
+            RequestCancelledError: the client disconnected.
+        """
+        held, transfers = bytearray(), self.transfers
+        seconds = transfers.limits.body_seconds
+        num_taken = 0
+        try:
+            async with asyncio.timeout(seconds):
+                async for piece in self._pieces():
+                    if not transfers.arriving.take(len(piece), self.host):
+                        raise ResourceExhaustedError(
+                            f"bodies that have not arrived as a whole have "
+                            f"{transfers.arriving.num_taken:,} bytes of at most "
+                            f"{transfers.arriving.capacity:,}; this address may not send more now",
+                            reason="bodies",
+                        )
+                    num_taken += len(piece)
+                    held += piece
+                    if len(held) > transfers.max_body_bytes:
+                        self.http_status = 413
+                        raise InvalidArgumentError(
+                            "body", f"more than {transfers.max_body_bytes:,} bytes, the limit"
+                        )
+            yield bytes(held)
+        except TimeoutError:
+            self.http_status = 408
+            raise DeadlineExceededError(
+                f"the body did not arrive within {seconds:g} seconds"
+            ) from None
+        finally:
+            transfers.arriving.release(num_taken, self.host)
+
+    async def read(self, parse: Callable[[bytes], T], data: bytes) -> T:
+        """What `parse` makes of a body; of a large one in a thread. Raises what it raises."""
+        if len(data) <= _LARGE_BYTES:
+            return parse(data)
+        # By address: whoever sends bodies chooses the names of clients.
+        return await in_thread(functools.partial(parse, data), self.host)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Of the body, as they arrive. Raises RequestCancelledError."""
+        has_more = True
+        while has_more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise RequestCancelledError(_GONE)
+            yield message["body"]
+            has_more = message["more_body"]
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Cancel the block when the client disconnects. Once the body is read.
+
+        Raises:
+            RequestCancelledError: the client disconnected.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        is_gone = is_over = False
+
+        async def watch() -> None:
+            nonlocal is_gone
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            if not is_over:
+                is_gone = True
+                task.cancel()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if is_gone and not task.uncancel():
+                raise RequestCancelledError(_GONE) from None
+            raise
+        finally:
+            is_over = True
+            watcher.cancel()
+
+    @contextlib.asynccontextmanager
+    async def within_deadline(self) -> AsyncIterator[None]:
+        """Cancel the block when the deadline passes. Raises DeadlineExceededError."""
+        try:
+            async with asyncio.timeout(max(0.0, self.context.time_remaining())) as timeout:
+                yield
+        except TimeoutError as exc:
+            if timeout.expired():
+                raise DeadlineExceededError("the deadline passed") from exc
+            raise
 
 
 class HttpEndpoint(abc.ABC):
@@ -57,17 +242,7 @@ class HttpEndpoint(abc.ABC):
         except HttpError as error:
             await self._send_http_error(send, error)
             return
-        server = self._server
-        call = HttpCall(
-            server.tracker,
-            server.transfers,
-            self._method,
-            self._front_name,
-            context,
-            scope,
-            receive,
-            send,
-        )
+        call = HttpCall(self._server, self._method, self._front_name, context, scope, receive, send)
         with call:
             async with call.within_deadline():
                 await self._run(call)

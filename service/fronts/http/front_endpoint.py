@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import grpc
 from starlette.types import Scope, Send
@@ -16,12 +16,13 @@ from service.calls.backend import Backend
 from service.errors import InvalidArgumentError, QuotaError, QuotaKind
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError
-from service.fronts.http.endpoint import FrontServer, HttpEndpoint
+from service.fronts.http.endpoint import FrontServer, HttpCall, HttpEndpoint
 from service.fronts.http.fields import Fields, parse_form
-from service.fronts.http.http_call import HttpCall
 from service.fronts.http.message_json import dumped
 from service.fronts.http.multipart import MULTIPART, parse_multipart
 from service.fronts.http.transfers import LARGE_BYTES
+
+T = TypeVar("T")
 
 _FORM = "application/x-www-form-urlencoded"
 _KINDS = f"{answers.JSON}, {_FORM} or {MULTIPART}"
@@ -45,8 +46,6 @@ class FrontCall:
 
 
 Handler = Callable[[Fields, FrontCall], Awaitable[Any]]
-"""From the parameters of a request to its answer: a `FrontAnswer`, or a value to write as JSON. May
-raise DragomanError."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +70,16 @@ class Failure:
     """Why a request failed.
 
     Attributes:
-        http_status: that the HTTP API of the contract would answer with.
+        http_status: status by the front's table, or of the contract's HTTP API.
         code: of gRPC.
         message: for the client.
         is_quota_used_up: whether the key has no characters left.
-        is_of_path: whether what was not found is the path, or is named by it.
     """
 
     http_status: int
     code: grpc.StatusCode
     message: str
     is_quota_used_up: bool = False
-    is_of_path: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,9 @@ class Operation:
     """What a path of a front does.
 
     Attributes:
-        method: the call of the contract that it is counted as.
-        handler: answers it.
+        method: method of the contract that it is counted as.
+        handler: from the parameters of a request to its answer: a `FrontAnswer`, or a value to
+            write as JSON. May raise DragomanError.
         summary: what it does, for documentation.
         parameters: its parameters with what they mean, for documentation.
         needs_key: whether it takes a key, on a server that has keys.
@@ -106,32 +104,57 @@ class Operation:
     file: str = ""
 
 
-class Front(Protocol):
-    """An API of another service.
+def operation(
+    verbs: str, path: str, method: str, summary: str, *parameters: Mapping[str, str], **options: Any
+) -> Callable[[T], T]:
+    """Make a method of a front the handler of a path, for HTTP methods with spaces between.
+
+    The other arguments are attributes of the path's `Operation`.
+    """
+
+    def mark(handler: T) -> T:
+        for verb in verbs.split():
+            handler.__dict__.setdefault("operations", {})[verb, path] = functools.partial(
+                Operation, method, summary=summary, parameters=dict(*parameters), **options
+            )
+        return handler
+
+    return mark
+
+
+class Front:
+    """An API of another service: its paths are methods with the decorator `operation`.
 
     Attributes:
         name: for the log.
         title: for documentation.
-        prefixes: how its paths begin, with those that it lacks; the longest decides.
+        prefixes: beginnings of its paths, and of those that it lacks; the longest decides.
         field_names: its names for fields of the contract, for messages.
+        statuses: its HTTP statuses where they differ from those of the contract's HTTP API.
     """
 
-    name: str
-    title: str
-    prefixes: Sequence[str]
-    field_names: Mapping[str, str]
+    name: ClassVar[str]
+    title: ClassVar[str]
+    prefixes: ClassVar[Sequence[str]]
+    field_names: ClassVar[Mapping[str, str]] = {}
+    statuses: ClassVar[Mapping[grpc.StatusCode, int]] = {}
 
-    def operations(self) -> Mapping[tuple[str, str], Operation]:
+    def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        ...
+        return {
+            route: operation(getattr(self, name))
+            for kind in type(self).__mro__
+            for name, member in vars(kind).items()
+            for route, operation in getattr(member, "operations", {}).items()
+        }
 
     def credential(self, fields: Fields) -> str:
         """The key among the parameters; "" leaves it to the headers."""
-        ...
+        return ""
 
     def error(self, failure: Failure) -> tuple[int, Any]:
-        """The HTTP status and the body of an error."""
-        ...
+        """The HTTP status and the body of an error; by default, `{"error": ...}`."""
+        return failure.http_status, {"error": failure.message}
 
 
 class FrontEndpoint(HttpEndpoint):
@@ -209,14 +232,14 @@ class FrontEndpoint(HttpEndpoint):
         return await call.read(parse, data)
 
     async def _send_error(self, call: HttpCall, headers: list[tuple[str, str]]) -> None:
-        error, has_path = call.error, bool(call.scope.get("path_params"))
-        failure = Failure(
-            call.http_status or answers.http_status_of(call.code),
-            call.code,
-            _FIELD.sub(self._renamed, call.message),
-            is_quota_used_up=isinstance(error, QuotaError) and error.kind is QuotaKind.CHARACTERS,
-            is_of_path=has_path and call.code is grpc.StatusCode.NOT_FOUND,
-        )
+        error, code = call.error, call.code
+        http_status = call.http_status or answers.http_status_of(code)
+        is_of_path = bool(call.scope.get("path_params")) and code is grpc.StatusCode.NOT_FOUND
+        if not is_of_path:  # a path that names nothing stays 404
+            http_status = self._front.statuses.get(code, http_status)
+        is_used_up = isinstance(error, QuotaError) and error.kind is QuotaKind.CHARACTERS
+        message = _FIELD.sub(self._renamed, call.message)
+        failure = Failure(http_status, code, message, is_used_up)
         await self._send_failure(call.send, failure, headers)
 
     async def _send_http_error(self, send: Send, error: HttpError) -> None:

@@ -232,7 +232,7 @@ async def _answer_http_exception(
         where = "/openapi.json" if front else "google.api.http in translation.proto"
         message, code = f"there is no path {path}; see {where}", grpc.StatusCode.NOT_FOUND
     if front is not None:
-        failure = Failure(exc.status_code, code, message, is_of_path=True)
+        failure = Failure(exc.status_code, code, message)
         http_status, value = front.error(failure)
         return JSONResponse(value, http_status, headers)
     error = HttpError(exc.status_code, message, code)
