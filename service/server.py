@@ -147,8 +147,7 @@ class Server:
         """
         http = self._create_http()
         connections = descriptors.max_connections() - (http.max_connections if http else 0)
-        fronts = [google_front(self._tracker.parser)]
-        interceptor = Interceptor(self._tracker, fronts=fronts)
+        interceptor = Interceptor(self._tracker, fronts=[google_front(self._tracker.parser)])
         self._grpc = create_grpc_server(self.settings, interceptor, connections)
         self._http = http
         registry: Registry | None = None

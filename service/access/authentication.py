@@ -1,15 +1,7 @@
-"""Who makes a call, and what it may do: the one place that fronts ask.
+"""The caller of a call, and what it may do.
 
-`RunningCall.authenticate` asks `AccessControl.identify` for every call of the contract. A front of
-another API, which has calls of its own, does the same:
-
-    running = RunningCall(tracker, "Translate", context)
-    with running:
-        await running.authenticate(credential_found_in_the_body)  # "" for the headers'
-        ...                                                       # the servicer charges characters
-    running.exhausted_quota     # QuotaKind.CHARACTERS or REQUESTS, if that is why it failed
-
-The `Grant` of the running call, `current_call().grant`, has the principal and its usage.
+`RunningCall.authenticate` asks `AccessControl.identify` for every call, whatever its interface. The
+`Grant` of the running call, `current_call().grant`, has the principal and its usage.
 """
 
 from __future__ import annotations

@@ -23,14 +23,8 @@ async def attention(
 ) -> tuple[AttentionResult, Route]:
     """The attention weights of a text and its translation, and the route of the model.
 
-    Args:
-        backend: parts of the server.
-        pair: text and translation; "" for a translation by the model.
-        request: languages and model.
-        options: from the model's default options to those of the request.
-
-    Raises:
-        DragomanError: the call failed.
+    If the translation is "", the model makes it. `options` is a function from the model's default
+    options to those of the request. Raises DragomanError.
     """
     request = charge(request, [pair])
     route = named_route(backend, request)

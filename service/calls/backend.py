@@ -1,4 +1,4 @@
-"""What the use cases of a server work with."""
+"""The parts of a server that its use cases share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from service.text.glossaries.files import GlossaryFiles
 from service.text.glossaries.store import GlossaryStore
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
-from service.translation.options import TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
+from service.translation.translator import Translator
 
 DOCUMENT_LIMITS = DocumentLimits(max_unpacked_bytes=64 * 2**20)
 
@@ -30,16 +30,10 @@ Result = TextResult | PairResult | AttentionResult
 class Backend:
     """The models of a server, and the other parts that use cases share.
 
-    Args:
-        metrics: counts texts.
-        glossaries: glossaries of the server.
-        glossary_store: glossaries that clients make.
-        documents: reads and writes documents.
-
     Attributes:
         models: the models; None while they are loading.
-        metrics, glossaries, glossary_store, documents: the arguments.
-        detector: detects languages.
+        glossaries: glossaries of the server.
+        glossary_store: glossaries that clients make.
     """
 
     def __init__(
@@ -66,14 +60,9 @@ class Backend:
         return self.models
 
     @property
-    def any_model(self) -> ServedModel:
-        """A model, for limits, which are the same for all. Raises UnavailableError."""
-        return next(iter(self.registry))
-
-    @property
-    def limits(self) -> TranslatorLimits:
-        """Limits of requests. Raises UnavailableError."""
-        return self.any_model.translator.limits
+    def any_translator(self) -> Translator:
+        """A translator, for limits, which are the same for all. Raises UnavailableError."""
+        return next(iter(self.registry)).translator
 
     @property
     def allowed_models(self) -> list[ServedModel]:
@@ -82,15 +71,10 @@ class Backend:
         return [model for model in self.registry if grant.allows_model(model.name)]
 
     def check_count(self, field: str, count: int, unit: str) -> None:
-        """Check the number of texts or pairs of a request, and note it for the log.
-
-        Raises:
-            InvalidArgumentError: there is none, or there are too many.
-            UnavailableError: the models are loading.
-        """
+        """Check the number of texts or pairs, and note it for the log. Raises DragomanError."""
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        self.limits.check_count(field, count, unit)
+        self.any_translator.limits.check_count(field, count, unit)
         current_call().facts[unit] = count
 
     def count(self, results: Sequence[Result]) -> None:

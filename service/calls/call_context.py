@@ -46,10 +46,6 @@ class Context(Protocol):
 class CallContext:
     """A call in progress.
 
-    Args:
-        context: of the front.
-        clock: seconds that never go back.
-
     Attributes:
         deadline: of the client, in seconds of `time.monotonic`; None without one.
         request_id: identifies the call in the log.

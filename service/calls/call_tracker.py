@@ -58,8 +58,6 @@ class CallTracker:
         clock: seconds that never go back, of deadlines.
 
     Attributes:
-        parser, access: as given.
-        max_message_bytes, tracing: likewise.
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         answers: quota of the bytes of large answers until gRPC has sent them, by address.
         refusals: holds refusals back, of as many calls as may be in progress.
@@ -133,9 +131,9 @@ class RunningCall:
     the garbage collector, which counts objects, does not see that such a cycle holds megabytes.
 
     Args:
-        tracker: of all calls.
-        method: its name in the contract.
-        context: what the front knows of the call.
+        tracker: all calls.
+        method: name of the method of the contract.
+        context: what the interface knows of the call.
         front: the API that the client uses, for the log; "" for the contract.
 
     Attributes:
@@ -191,8 +189,7 @@ class RunningCall:
     async def authenticate(self, credential: str = "") -> None:
         """Find out who makes the call; before anything else in the block.
 
-        Args:
-            credential: what the front found itself, in a body; otherwise the headers have it.
+        The credential is one that the interface found in a body; otherwise the headers have it.
 
         Raises:
             UnauthenticatedError: the credential is missing, or nobody's.

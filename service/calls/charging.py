@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from service.access.authentication import Grant
 from service.calls.backend import Result
 from service.calls.call_context import current_call
 from service.calls.requests import ModelRequest
@@ -21,10 +20,11 @@ Texts = Sequence[str | tuple[str, str]]
 """Texts, or pairs of a text and its translation."""
 
 
-def charge(request: M, texts: Texts) -> M:
+def charge(request: M, texts: Texts | None) -> M:
     """Charge the current call with its texts, and check its priority.
 
-    The charge is given back if the call fails, unless by its client (`RunningCall`).
+    The charge is given back if the call fails, unless by its client (`RunningCall`). Without texts,
+    which are in a document that is still to be read, the key needs one character at least.
 
     Returns:
         The request, with the priority that the key gives it.
@@ -36,27 +36,12 @@ def charge(request: M, texts: Texts) -> M:
     grant = current_call().grant
     if grant.principal is None:
         return request
-    request = _limited(request, grant)
-    grant.charge(sum(map(_num_characters, texts)))
-    return request
-
-
-def check_before_reading(request: M) -> M:
-    """Check a request with a document, before the document is read and its texts are charged.
-
-    Returns:
-        The request, with the priority that the key gives it.
-
-    Raises:
-        QuotaError: the key has no character left.
-        PermissionDeniedError: the key does not allow the priority.
-    """
-    grant = current_call().grant
-    if grant.principal is None:
-        return request
-    request = _limited(request, grant)
-    grant.check_characters_left()
-    return request
+    allowed = grant.priority(request.priority.value if request.priority else "")
+    if texts is None:
+        grant.check_characters_left()
+    else:
+        grant.charge(sum(map(_num_characters, texts)))
+    return dataclasses.replace(request, priority=Priority(allowed)) if allowed else request
 
 
 def give_back_failed(results: Sequence[Result], texts: Texts) -> None:
@@ -78,11 +63,6 @@ def prioritized(options: O, request: ModelRequest) -> O:
     if request.priority in (None, options.priority):
         return options
     return dataclasses.replace(options, priority=request.priority)
-
-
-def _limited(request: M, grant: Grant) -> M:
-    allowed = grant.priority(request.priority.value if request.priority else "")
-    return dataclasses.replace(request, priority=Priority(allowed)) if allowed else request
 
 
 def _num_characters(text: str | tuple[str, str]) -> int:

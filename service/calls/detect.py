@@ -14,14 +14,13 @@ MAX_DETECTED = 5
 
 
 async def detect(backend: Backend, texts: Sequence[str]) -> list[Sequence[LanguageGuess]]:
-    """The languages that each text may be in, the likeliest first; none if it shows nothing of one.
+    """The languages that each text may be in, the likeliest first. Raises DragomanError.
 
-    Raises:
-        DragomanError: the call failed.
+    A text that shows nothing of its language has none.
     """
     charge(ModelRequest(), texts)
     backend.check_count("contents", len(texts), "texts")
-    await backend.any_model.translator.check_texts(texts)
+    await backend.any_translator.check_texts(texts)
     models = backend.allowed_models
     served = dict.fromkeys(code for model in models for code in model.directions.sources)
     found = await backend.detector.detect(texts, tuple(served))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,6 @@ def check_target(backend: Backend, request: ModelRequest) -> None:
         UnavailableError: the models are loading.
     """
     _sources(backend, request)
-    _check_target(backend, request)
     models = [model for model in backend.allowed_models if request.model in ("", model.name)]
     if not any(model.directions.may_fit("", request.target) for model in models):
         raise PermissionDeniedError(
@@ -68,18 +68,13 @@ async def detected_texts(
 ) -> list[DetectedText]:
     """The language and the route of each text, noted for the log and the metrics.
 
-    Args:
-        backend: parts of the server.
-        request: names the target language, and perhaps the model.
-        texts: plain texts, within the limits.
-        field: name of the field of a text, by its index.
+    The texts are plain and within the limits; `field` names the field of a text, by its index.
 
     Raises:
         NotFoundError: nothing translates into the target language; there is no such model.
         UnavailableError: the models are loading.
     """
     target, sources = request.target, _sources(backend, request)
-    _check_target(backend, request)
     served = sources if not target or target in sources else (*sources, target)
     routed: dict[str, DetectedText | DragomanError] = {}
     found = []
@@ -112,18 +107,16 @@ def _note(backend: Backend, request: ModelRequest, routes: Sequence[Route]) -> N
 
 
 def _sources(backend: Backend, request: ModelRequest) -> tuple[str, ...]:
-    """The languages that the server, or the request's model, translates from."""
+    """The languages that the server, or the request's model, translates from.
+
+    Raises NotFoundError if nothing translates into the request's target language.
+    """
     registry = backend.registry
     models = [registry.get(request.model)] if request.model else list(registry)
-    return tuple(dict.fromkeys(code for model in models for code in model.directions.sources))
-
-
-def _check_target(backend: Backend, request: ModelRequest) -> None:
-    """Raise NotFoundError if nothing translates into the request's target language."""
-    try:
+    # Other errors depend on the language of a text.
+    with contextlib.suppress(InvalidArgumentError, PermissionDeniedError):
         find_route(backend, request, "")
-    except (InvalidArgumentError, PermissionDeniedError):  # of one language, it may be another
-        return
+    return tuple(dict.fromkeys(code for model in models for code in model.directions.sources))
 
 
 def _routed(
@@ -160,16 +153,7 @@ async def translate_groups(
 ) -> list[TextResult]:
     """Translate texts with the routes that were found for them, those of a route together.
 
-    Args:
-        texts: of a request.
-        routed: the route or the error of each.
-        translate: the texts of one route.
-
-    Returns:
-        A result for each text, in order.
-
-    Raises:
-        DragomanError: what `translate` raises.
+    Returns a result for each text, in order. Raises what `translate` raises.
     """
     results = [_untranslated(text, found) for text, found in zip(texts, routed, strict=True)]
 

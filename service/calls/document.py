@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
-from service.calls.charging import check_before_reading
+from service.calls.charging import charge
 from service.calls.detected_texts import DetectedText, check_target, detected_texts
 from service.calls.requests import TextRequest
 from service.calls.routes import route_if_named
@@ -69,13 +69,9 @@ class TranslatedDocument:
 async def translate_document(
     backend: Backend, file_name: str, content: bytes, request: TextRequest
 ) -> TranslatedDocument:
-    """Translate the texts of a file, and write it again. The format of the request is not used.
-
-    Raises:
-        DragomanError: the call failed, or a text.
-    """
-    call, max_characters = current_call(), backend.limits.max_request_characters
-    request = check_before_reading(request)
+    """Translate the texts of a file, and write it again. Raises DragomanError."""
+    call, max_characters = current_call(), backend.any_translator.limits.max_request_characters
+    request = charge(request, None)
     route = await _route_before_reading(backend, request)
     document = await backend.documents.read(file_name, content, max_characters, call.client)
     call.grant.charge(document.num_characters)

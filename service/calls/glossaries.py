@@ -10,7 +10,7 @@ from service.text.glossaries.store import is_glossary_id
 
 
 def glossary_owner() -> str:
-    """Whose the glossaries are that the caller makes: of its tenant or key; "" for everyone's."""
+    """The owner of the glossaries that the caller makes: its tenant or key; "" for everyone."""
     return current_call().grant.owner
 
 
@@ -31,15 +31,11 @@ async def find_glossary(backend: Backend, name: str, source: str, target: str) -
 def is_pair_served(backend: Backend, source: str, target: str) -> bool:
     """Whether the caller can translate between two languages, whatever their region or script.
 
-    Raises:
-        UnavailableError: the models are loading.
+    Raises UnavailableError.
     """
-    served = {
-        (_base(start), _base(end))
-        for start, ends in reachable_targets(backend).items()
-        for end in ends
-    }
-    return (_base(source), _base(target)) in served
+    wanted = _base(source), _base(target)
+    served = reachable_targets(backend).items()
+    return any((_base(start), _base(end)) == wanted for start, ends in served for end in ends)
 
 
 def _base(code: str) -> str:

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.models.lifecycle.interface import ModelState
 from service.models.served_model import ServedModel
 
-
-@dataclass(frozen=True)
-class ModelStatus:
-    """A model and its state."""
-
-    model: ServedModel
-    state: ModelState
+Languages = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LanguageGroup:
-    """Directions of models that have the same: each of `sources` into each other of `targets`."""
-
-    sources: Sequence[str]
-    targets: Sequence[str]
-    models: Sequence[str]
+def list_models(backend: Backend) -> list[tuple[ServedModel, ModelState]]:
+    """The models that the caller may use, and their states. Raises UnavailableError."""
+    return [_with_state(backend, model) for model in backend.allowed_models]
 
 
-def list_models(backend: Backend) -> list[ModelStatus]:
-    """The models that the caller may use. Raises UnavailableError."""
-    return [_status(backend, model) for model in backend.allowed_models]
-
-
-def get_model(backend: Backend, name: str) -> ModelStatus:
-    """The model with a name.
+def get_model(backend: Backend, name: str) -> tuple[ServedModel, ModelState]:
+    """The model with a name, and its state.
 
     Raises:
         PermissionDeniedError: the caller may not use it.
@@ -42,24 +26,25 @@ def get_model(backend: Backend, name: str) -> ModelStatus:
         UnavailableError: the models are loading.
     """
     current_call().grant.check_models([name])
-    return _status(backend, backend.registry.get(name))
+    return _with_state(backend, backend.registry.get(name))
 
 
-def list_languages(backend: Backend) -> list[LanguageGroup]:
-    """The directions of the models that the caller may use. Raises UnavailableError."""
-    names: dict[tuple[Sequence[str], Sequence[str]], list[str]] = {}
+def list_languages(backend: Backend) -> dict[tuple[Languages, Languages], list[str]]:
+    """The models that the caller may use, by source and target languages. Raises UnavailableError.
+
+    A model translates from each of its source languages into each other of its target languages.
+    """
+    names: dict[tuple[Languages, Languages], list[str]] = {}
     for model in backend.allowed_models:
-        directions = model.directions
-        names.setdefault((directions.sources, directions.targets), []).append(model.name)
-    return [LanguageGroup(*languages, models) for languages, models in names.items()]
+        languages = model.directions.sources, model.directions.targets
+        names.setdefault(languages, []).append(model.name)
+    return names
 
 
 def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequence[str]]:
     """The languages that the caller can translate into, by the language of the texts.
 
-    Args:
-        backend: parts of the server.
-        model: the only model that translates; "" for any, or two through a pivot language.
+    With a model, it alone translates; otherwise any, or two through a pivot language.
 
     Raises:
         NotFoundError: there is no such model.
@@ -79,5 +64,5 @@ def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequenc
     }
 
 
-def _status(backend: Backend, model: ServedModel) -> ModelStatus:
-    return ModelStatus(model, backend.registry.lifecycles[model.name].state)
+def _with_state(backend: Backend, model: ServedModel) -> tuple[ServedModel, ModelState]:
+    return model, backend.registry.lifecycles[model.name].state

@@ -63,12 +63,7 @@ class RefusalPace:
         return max(0.0, due - now)
 
     async def hold(self, client: str, seconds_left: float | None) -> None:
-        """Hold a refusal back.
-
-        Args:
-            client: the refused client.
-            seconds_left: until the deadline of the call; None without one.
-        """
+        """Hold a refusal back."""
         seconds = self.delay(client)
         if seconds_left is not None:
             seconds = min(seconds, _SHARE_OF_DEADLINE * seconds_left)

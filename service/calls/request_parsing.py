@@ -41,9 +41,6 @@ class RequestParser:
         service: full name; its contract must be imported.
         max_entries: limits of repeated fields in one request, by field name.
         pool: that the contract is in; by default, that of the generated stubs.
-
-    Attributes:
-        service, max_entries: as given.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a request asks for, in domain values."""
+"""Requests in domain values."""
 
 from __future__ import annotations
 

@@ -20,10 +20,7 @@ async def score(
 ) -> tuple[Sequence[PairResult], Route]:
     """Score pairs of a text and its translation with one model, which has the route returned.
 
-    A result has the error of its pair, which does not fail the others.
-
-    Raises:
-        DragomanError: the call failed.
+    A result has the error of its pair, which does not fail the others. Raises DragomanError.
     """
     request = charge(request, pairs)
     backend.check_count("pairs", len(pairs), "pairs")

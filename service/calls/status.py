@@ -32,12 +32,7 @@ def code_of(error: BaseException) -> grpc.StatusCode:
 
 
 def message_of(error: BaseException, request_id: str) -> str:
-    """The message for a client.
-
-    Args:
-        error: any exception. The text of one that is no DragomanError, a defect, is only logged.
-        request_id: id of the call, which the message of an internal error has.
-    """
+    """The message for a client: for a defect, only the id under which the log has it."""
     if code_of(error) is grpc.StatusCode.INTERNAL:
         return f"internal error; the server's log has it as {request_id}"
     return clipped(str(error))

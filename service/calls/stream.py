@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from service.calls.backend import Backend, call_arguments
 from service.calls.call_context import current_call
@@ -19,17 +19,13 @@ from service.translation.results import TextResult
 
 async def stream(
     backend: Backend, text: str, request: TextRequest
-) -> AsyncIterator[str | Translated]:
-    """Translate a text: the parts of its translation as they are made, then the whole.
-
-    Raises:
-        DragomanError: the call failed.
-    """
+) -> AsyncGenerator[str | Translated, None]:
+    """The parts of a translation as they are made, then all of it. Raises DragomanError."""
     request = charge(request, [text])
     current_call().facts["texts"] = 1
     detected: list[DetectedText] = []
     if (route := route_if_named(backend, request)) is None:
-        await backend.any_model.translator.check_text(text)
+        await backend.any_translator.check_text(text)
         plain = await plain_texts([text], await text_options(request))
         detected = await detected_texts(backend, request, plain, lambda _: "content")
         route, error = detected[0].route, detected[0].error

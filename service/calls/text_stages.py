@@ -1,4 +1,4 @@
-"""What translates the texts of a request along a route, and with which options."""
+"""Translators of the texts of a request, and the options for them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ _FEW_ENTRIES = 50
 async def text_stages(
     backend: Backend, route: Route, request: TextRequest, *, streams: bool = False
 ) -> tuple[LinkedTranslator, TranslateOptions]:
-    """The translator of a request's texts, and the options for it.
-
-    Args:
-        backend: parts of the server.
-        route: models and languages.
-        request: options and glossary.
-        streams: whether the last model streams.
+    """The translator of a request's texts, and the options for it; `streams` if it is to stream.
 
     Raises:
         InvalidArgumentError: an option is invalid; names the field.
@@ -45,11 +39,7 @@ async def text_stages(
 
 
 async def text_options(request: TextRequest, named: Glossary = NO_GLOSSARY) -> TextOptions:
-    """What a request asks for apart from the translation of its sentences.
-
-    Args:
-        request: the request.
-        named: the glossary that it names.
+    """Options that are not for the translation of sentences; `named` is the request's glossary.
 
     Raises:
         InvalidArgumentError: an unknown format, too many tags, or bad entries; names the field.

@@ -56,18 +56,14 @@ class Translated:
 
 
 async def translate(backend: Backend, texts: Sequence[str], request: TextRequest) -> Translated:
-    """Translate texts. A result has the error of its text, which does not fail the others.
-
-    Raises:
-        DragomanError: the call failed.
-    """
+    """Translate texts. Raises DragomanError, but a text has its own error in its result."""
     request = charge(request, texts)
     backend.check_count("contents", len(texts), "texts")
     detected: Sequence[DetectedText] = ()
     if (route := route_if_named(backend, request)) is not None:
         results = await translate_along(backend, route, texts, request)
     else:
-        await backend.any_model.translator.check_texts(texts)
+        await backend.any_translator.check_texts(texts)
         plain = await plain_texts(texts, await text_options(request))
         detected = await detected_texts(backend, request, plain, lambda i: f"contents[{i}]")
         along = functools.partial(translate_along, backend, request=request)
@@ -80,11 +76,7 @@ async def translate(backend: Backend, texts: Sequence[str], request: TextRequest
 
 
 async def translate_all(backend: Backend, texts: Sequence[str], request: TextRequest) -> Translated:
-    """As `translate`, but the error of a text is one of the call.
-
-    Raises:
-        DragomanError: the call failed, or a text.
-    """
+    """As `translate`, but the error of a text is raised. Raises DragomanError."""
     translated = await translate(backend, texts, request)
     for result in translated.results:
         if result.error is not None:
@@ -95,16 +87,12 @@ async def translate_all(backend: Backend, texts: Sequence[str], request: TextReq
 async def translate_or_copy(
     backend: Backend, texts: Sequence[str], request: TextRequest
 ) -> Translated:
-    """As `translate_all`, but texts that are in the target language are returned unchanged.
-
-    Raises:
-        DragomanError: the call failed, or a text.
-    """
+    """As `translate_all`, but texts in the target language are copied. Raises DragomanError."""
     if not _is_of_one_language(backend, request.source, request.target):
         return await translate_all(backend, texts, request)
-    request = charge(request, texts)
+    charge(request, texts)
     backend.check_count("contents", len(texts), "texts")
-    await backend.any_model.translator.check_texts(texts)
+    await backend.any_translator.check_texts(texts)
     current_call().facts.update(
         source_language=for_log(request.source), target_language=for_log(request.target)
     )
@@ -116,11 +104,7 @@ async def translate_or_copy(
 async def translate_along(
     backend: Backend, route: Route, texts: Sequence[str], request: TextRequest
 ) -> Sequence[TextResult]:
-    """Translate texts with the models of a route, which stay loaded until they are done.
-
-    Raises:
-        DragomanError: the call failed.
-    """
+    """Translate texts with the models of a route. Raises DragomanError."""
     async with backend.registry.lease(route) as served:
         translator, options = await text_stages(backend, served, request)
         return await translator.translate(texts, options, **call_arguments())

@@ -7,6 +7,7 @@ everyone's.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 from model.bundle.languages import is_language_code
@@ -14,7 +15,7 @@ from service.calls.glossaries import glossary_owner, is_pair_served
 from service.calls.languages import reachable_targets
 from service.errors import InvalidArgumentError, NotFoundError
 from service.fronts.http.fields import Fields
-from service.fronts.http.front_endpoint import Front, FrontAnswer, FrontCall, operation
+from service.fronts.http.front_endpoint import Front, FrontAnswer, FrontCall, T, operation
 from service.text.glossaries.entries import FORMATS
 from service.text.glossaries.store import GlossaryStore
 from service.text.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoredGlossary
@@ -35,7 +36,7 @@ _NAME = {"name": "of the glossary"}
 _SEVERAL = {"dictionaries": "a list of objects with source_lang, target_lang, entries"}
 
 
-def _operation(verb: str, path: str, summary: str, *parameters: dict[str, str]) -> Any:
+def _operation(verb: str, path: str, summary: str, *parameters: dict[str, str]) -> Callable[[T], T]:
     # Counted as Translate: who may translate with a glossary may make one.
     return operation(verb, path, "Translate", summary, *parameters)
 

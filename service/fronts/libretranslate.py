@@ -77,12 +77,7 @@ _FIELD_NAMES = {
 
 
 class LibreTranslate(Front):
-    """The front.
-
-    Args:
-        needs_keys: whether the server takes keys only.
-        max_file_bytes: limit of a document.
-    """
+    """The front."""
 
     name = "libretranslate"
     title = "LibreTranslate"
@@ -177,7 +172,7 @@ class LibreTranslate(Front):
         return {
             "apiKeys": self._needs_keys,
             "keyRequired": self._needs_keys,
-            "charLimit": call.backend.limits.max_characters,
+            "charLimit": call.backend.any_translator.limits.max_characters,
             "frontendTimeout": 500,
             "suggestions": False,
             "filesTranslation": True,

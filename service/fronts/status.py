@@ -10,12 +10,7 @@ from service.calls.status import clipped, code_of, message_of
 
 
 def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
-    """The status for an exception: code, message, and machine-readable details.
-
-    Args:
-        error: any exception.
-        request_id: id of the call, for the message of an internal error.
-    """
+    """The status for any exception: code, message, and machine-readable details."""
     number: int = code_of(error).value[0]
     status = status_pb2.Status(code=number, message=message_of(error, request_id))
     if isinstance(error, errors.InvalidArgumentError):

@@ -118,10 +118,6 @@ def _no_password() -> str:
 def read_material(files: TlsFiles, now: float) -> TlsMaterial:
     """Read and check a certificate.
 
-    Args:
-        files: where it is.
-        now: seconds since the epoch.
-
     Raises:
         CertificateError: it can't be used.
     """

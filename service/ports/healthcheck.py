@@ -31,11 +31,7 @@ def problem(
 ) -> str | None:
     """Why the server does not serve, or None if it does.
 
-    Args:
-        server: "HOST:PORT".
-        service: a gRPC service's full name; empty for the server as a whole.
-        timeout: seconds to wait for the answer.
-        tls: how to connect; None for plain text.
+    `service` is the full name of a gRPC service; "" for the server as a whole.
     """
     request = health_pb2.HealthCheckRequest(service=service)
     with open_channel(grpc, server, tls, ()) as channel:

@@ -88,14 +88,7 @@ class HttpEndpoint:
 
     So a scrape delays no call, and a probe is answered when the server's event loop hangs.
 
-    Args:
-        registry: of the metrics.
-        probes: the state that /livez and /readyz report.
-        host: address to bind.
-        port: to bind; 0 is any.
-        limits: of connections.
-        allowed_hosts: further names that a request for /metrics may ask for.
-        tls: for HTTPS, without certificates of clients; None for plain text.
+    Requests for /metrics may ask for `allowed_hosts`. With `tls`, clients need no certificate.
 
     Attributes:
         port: the bound port.

@@ -74,6 +74,21 @@ async def test_the_language_of_a_document_is_detected_once(server: Running) -> N
     assert (answer.detected_language, answer.model, answer.content) == ("de", "", text)
 
 
+@pytest.mark.parametrize("source", ["en", "auto"])
+async def test_tags_of_a_page_can_be_ignored(server: Running, source: str) -> None:
+    """The sample for the detection of its language is plain text."""
+    body = {
+        "content": base64.b64encode(PAGE).decode(),
+        "fileName": "a.html",
+        "sourceLanguageCode": source,
+        "targetLanguageCode": "de",
+        "options": {"ignoreTags": ["b"]},
+    }
+    answer = await post(server, "/v1/translate:document", body)
+    assert answer.status == 200, answer.json
+    assert base64.b64decode(answer.json["content"]) == PAGE
+
+
 async def test_over_http_the_file_is_base64(server: Running) -> None:
     content = base64.b64encode(TEXT).decode()
     body = {

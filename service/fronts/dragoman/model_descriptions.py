@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.directions import Directions
-from service.calls.languages import ModelStatus
 from service.fronts.dragoman.conversions import describe_search
 from service.models.lifecycle.interface import ModelState
+from service.models.served_model import ServedModel
 
 MAX_PAIRS = 100
 """Directions that a model is described with one by one; others are listed as languages."""
@@ -18,9 +18,8 @@ _STATES = {
 }
 
 
-def describe(status: ModelStatus) -> pb.Model:
+def describe(model: ServedModel, state: ModelState) -> pb.Model:
     """A model as ListModels and GetModel describe it."""
-    model = status.model
     limits = model.translator.limits
     return pb.Model(
         name=model.name,
@@ -38,7 +37,7 @@ def describe(status: ModelStatus) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
-        state=_STATES[status.state],
+        state=_STATES[state],
         origin=model.origin,
         default_search=describe_search(
             model.translator.default_options.search, model.translator.tokenizer.target

@@ -5,6 +5,7 @@ Errors are raised; the interceptor, or the HTTP front, sends them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Sequence
 
@@ -38,21 +39,12 @@ _NOT_OF_DOCUMENTS = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Answers calls of the contract.
-
-    Args:
-        backend: parts of the server, for use cases.
-
-    Attributes:
-        backend: the argument.
-    """
+    """Answers calls of the contract with the use cases, over the parts of a server."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    async def Translate(
-        self, request: pb.TranslateRequest, context: Context
-    ) -> pb.TranslateResponse:
+    async def Translate(self, request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
         """Translate all texts, in order."""
         texts = list(request.contents)
         translated = await translate.translate(self.backend, texts, text_request_of(request))
@@ -62,25 +54,24 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         _set_timing(response.timing, translated.results)
         for result in translated.results:
             await add_translation(response, result, request_id)
-        if translated.detected:
-            for translation, detected in zip(
-                response.translations, translated.detected, strict=True
-            ):
-                _set_detected(translation, detected)
+        for translation, detected in zip(response.translations, translated.detected, strict=False):
+            _set_detected(translation, detected)
         return response
 
     async def StreamTranslate(
-        self, request: pb.StreamTranslateRequest, context: Context
+        self, request: pb.StreamTranslateRequest, _: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        async for event in stream.stream(self.backend, request.content, text_request_of(request)):
-            if isinstance(event, Translated):
-                yield pb.StreamTranslateResponse(summary=_summary(event))
-            else:
-                yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event))
+        how = text_request_of(request)
+        async with contextlib.aclosing(stream.stream(self.backend, request.content, how)) as events:
+            async for event in events:
+                if isinstance(event, Translated):
+                    yield pb.StreamTranslateResponse(summary=_summary(event))
+                else:
+                    yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event))
 
     async def TranslateDocument(
-        self, request: pb.TranslateDocumentRequest, context: Context
+        self, request: pb.TranslateDocumentRequest, _: Context
     ) -> pb.TranslateDocumentResponse:
         """Translate the texts of a file, and write it again."""
         _check_document_options(request.options)
@@ -102,7 +93,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         return response
 
     async def DetectLanguage(
-        self, request: pb.DetectLanguageRequest, context: Context
+        self, request: pb.DetectLanguageRequest, _: Context
     ) -> pb.DetectLanguageResponse:
         """Detect the language of each text, in order."""
         response = pb.DetectLanguageResponse()
@@ -128,9 +119,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             await add_score(response, result, request_id)
         return response
 
-    async def GetAttention(
-        self, request: pb.AttentionRequest, context: Context
-    ) -> pb.AttentionResponse:
+    async def GetAttention(self, request: pb.AttentionRequest, _: Context) -> pb.AttentionResponse:
         """The attention weights of a text and its translation, which may have to be made first."""
         pair = request.source_text, request.translated_text
         options = functools.partial(attention_options_of, request.options)
@@ -141,28 +130,25 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         _set_timing(response.timing, [result])
         return response
 
-    async def ListModels(
-        self, request: pb.ListModelsRequest, context: Context
-    ) -> pb.ListModelsResponse:
+    async def ListModels(self, request: pb.ListModelsRequest, _: Context) -> pb.ListModelsResponse:
         """Describe every model that the caller may use."""
         models = languages.list_models(self.backend)
-        return pb.ListModelsResponse(models=map(describe, models))
+        return pb.ListModelsResponse(models=[describe(*model) for model in models])
 
-    async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
+    async def GetModel(self, request: pb.GetModelRequest, _: Context) -> pb.Model:
         """Describe one model."""
-        return describe(languages.get_model(self.backend, request.name))
+        return describe(*languages.get_model(self.backend, request.name))
 
     async def ListLanguages(
-        self, request: pb.ListLanguagesRequest, context: Context
+        self, request: pb.ListLanguagesRequest, _: Context
     ) -> pb.ListLanguagesResponse:
         """List every direction, those of the same languages and models together."""
+        found = languages.list_languages(self.backend)
         groups = [
             pb.LanguageGroup(
-                source_language_codes=group.sources,
-                target_language_codes=group.targets,
-                models=group.models,
+                source_language_codes=sources, target_language_codes=targets, models=models
             )
-            for group in languages.list_languages(self.backend)
+            for (sources, targets), models in found.items()
         ]
         return pb.ListLanguagesResponse(groups=groups)
 

@@ -25,18 +25,14 @@ def google_front(own: RequestParser) -> GrpcFront:
 
 def add_google_v3(server: grpc.aio.Server, backend: Backend) -> None:
     """Serve Google's contract on a server."""
-    handlers: dict[str, Any] = {
-        name: grpc.unary_unary_rpc_method_handler(
-            _behaviour(call, backend),
-            response_serializer=lambda answer: answer.SerializeToString(),
+
+    def handler(call: GoogleCall) -> Any:
+        async def answer(request: Any, context: GrpcContext) -> Any:
+            return await call.answer(request, backend)
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer, response_serializer=lambda answer: answer.SerializeToString()
         )
-        for name, call in CALLS.items()
-    }
+
+    handlers = {name: handler(call) for name, call in CALLS.items()}
     server.add_registered_method_handlers(SERVICE, handlers)
-
-
-def _behaviour(call: GoogleCall, backend: Backend) -> Any:
-    async def answer(request: Any, context: GrpcContext) -> Any:
-        return await call.answer(request, backend)
-
-    return answer

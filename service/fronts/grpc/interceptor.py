@@ -56,10 +56,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     Methods of other services (health, reflection) refuse undecodable bytes.
 
-    Args:
-        tracker: all calls.
-        write_seconds: limit of the time that a message of a stream waits for its client to read.
-        fronts: other services that translate.
+    A message of a stream waits at most `write_seconds` for its client to read.
     """
 
     def __init__(
@@ -156,14 +153,7 @@ async def _send(context: GrpcContext, responses: AsyncIterator[Any], write_secon
 
 
 class GrpcCall(RunningCall):
-    """A call over gRPC.
-
-    Args:
-        tracker: all calls.
-        front: its service.
-        method: its name in the service.
-        context: gRPC's context.
-    """
+    """A call over gRPC."""
 
     def __init__(
         self, tracker: CallTracker, front: GrpcFront, method: str, context: GrpcContext
@@ -175,14 +165,7 @@ class GrpcCall(RunningCall):
         context.set_trailing_metadata(self._trailing)
 
     async def request(self, data: bytes) -> Message:
-        """The request of an authenticated caller, within the quotas.
-
-        Raises:
-            UnauthenticatedError: the credential is missing, or nobody's.
-            PermissionDeniedError: the key does not allow this method.
-            ResourceExhaustedError: the call is not within the quotas.
-            InvalidArgumentError: `data` is not such a request, or has too many entries.
-        """
+        """The request of an authenticated caller. Raises DragomanError."""
         await self.authenticate()
         self.take_quotas(len(data))
         return self._parse(data)

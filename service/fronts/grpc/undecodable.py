@@ -20,68 +20,38 @@ Handler = Any  # grpc.RpcMethodHandler, whose types are for threads; ours are co
 def refusing_undecodable(handler: Handler) -> Handler:
     """A method that ends with INVALID_ARGUMENT if a request is none; others it leaves alone.
 
-    Args:
-        handler: with a deserializer; of one request, or of streams in both directions.
+    The handler has a deserializer, and takes one request, or streams in both directions.
     """
-    decode = _checked(handler.request_deserializer)
-    if handler.request_streaming:
-        return grpc.stream_stream_rpc_method_handler(
-            _streams(handler.stream_stream), decode, handler.response_serializer
-        )
-    if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(
-            _stream(handler.unary_stream), decode, handler.response_serializer
-        )
-    return grpc.unary_unary_rpc_method_handler(
-        _unary(handler.unary_unary), decode, handler.response_serializer
-    )
+    decode: Callable[[bytes], Any] = handler.request_deserializer
+    unary, stream, streams = handler.unary_unary, handler.unary_stream, handler.stream_stream
 
-
-def _checked(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def decoded(data: bytes) -> Any:
+    def checked(data: bytes) -> Any:
         """The request; None if it is undecodable."""
         try:
             return decode(data)
         except DecodeError:
             return None
 
-    return decoded
+    async def answer(request: Any, context: GrpcContext) -> Any:
+        return await unary(await _refused_if_none(request, context), context)
 
+    async def answer_with_stream(request: Any, context: GrpcContext) -> AsyncIterator[Any]:
+        async for response in stream(await _refused_if_none(request, context), context):
+            yield response
 
-async def _refuse(context: GrpcContext) -> None:
-    await context.abort(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "request: bad wire format, or a string that is not UTF-8",
+    async def answer_stream(requests: AsyncIterator[Any], context: GrpcContext) -> None:
+        await streams((await _refused_if_none(each, context) async for each in requests), context)
+
+    return handler._replace(
+        request_deserializer=checked,
+        unary_unary=unary and answer,
+        unary_stream=stream and answer_with_stream,
+        stream_stream=streams and answer_stream,
     )
 
 
-def _unary(behaviour: Handler) -> Handler:
-    async def answer(request: Any, context: GrpcContext) -> Any:
-        if request is None:
-            await _refuse(context)
-        return await behaviour(request, context)
-
-    return answer
-
-
-def _stream(behaviour: Handler) -> Handler:
-    async def answer(request: Any, context: GrpcContext) -> AsyncIterator[Any]:
-        if request is None:
-            await _refuse(context)
-        async for response in behaviour(request, context):
-            yield response
-
-    return answer
-
-
-def _streams(behaviour: Handler) -> Handler:
-    async def answer(requests: AsyncIterator[Any], context: GrpcContext) -> None:
-        async def checked() -> AsyncIterator[Any]:
-            async for request in requests:
-                if request is None:
-                    await _refuse(context)
-                yield request
-
-        await behaviour(checked(), context)
-
-    return answer
+async def _refused_if_none(request: Any, context: GrpcContext) -> Any:
+    if request is None:
+        message = "request: bad wire format, or a string that is not UTF-8"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+    return request

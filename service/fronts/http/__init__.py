@@ -1,5 +1,5 @@
 """Runs calls over HTTP: bodies, forms, answers, server-sent events.
 
-`call_endpoint.py` runs calls of the contract as JSON, `front_endpoint.py` those of other services'
-APIs.
+`endpoint.py` has what all calls share, `call_endpoint.py` the contract as JSON, `front_endpoint.py`
+the APIs of other services.
 """

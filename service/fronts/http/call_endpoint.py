@@ -23,15 +23,9 @@ from service.fronts.status import status_of
 
 
 class CallEndpoint(HttpEndpoint):
-    """Answers the calls of one method.
+    """Answers the calls of one method of the servicer, which streams or not.
 
-    Args:
-        server: what it runs on.
-        method: its name in the contract.
-        behaviour: the servicer's method: a coroutine function, or an asynchronous generator
-            function.
-        streams: whether it is the latter.
-        has_body: whether the request is the body; otherwise, it is the parameters of the path.
+    Without a body, the request is the parameters of the path.
     """
 
     def __init__(
@@ -133,7 +127,7 @@ async def _send_event(call: HttpCall, message: Message, name: str = "") -> None:
 
 
 def _written(message: Message) -> tuple[Callable[[], bytes], int]:
-    """What writes a message as JSON, and about its size."""
+    """A function that writes a message as JSON, and about its size."""
     return lambda: to_json(message).encode(), message.ByteSize()
 
 

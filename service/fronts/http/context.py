@@ -21,9 +21,6 @@ _UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e
 class HttpContext:
     """A `service.calls.call_context.Context`.
 
-    Args:
-        scope: of ASGI.
-
     Attributes:
         headers: by name in lower case; of several of one name, the first. A key among the URL's
             parameters is one too.

@@ -42,14 +42,7 @@ _LARGE_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class FrontServer:
-    """What all endpoints run on.
-
-    Attributes:
-        backend: parts of the server, for use cases.
-        tracker: all calls.
-        transfers: bodies and answers of all connections.
-        parser: reads JSON, within the limits of requests.
-    """
+    """The use cases, calls, connections and parser of JSON that all endpoints share."""
 
     backend: Backend
     tracker: CallTracker
@@ -60,16 +53,7 @@ class FrontServer:
 class HttpCall(RunningCall):
     """A call over HTTP, and the other side of its connection.
 
-    Args:
-        server: what it runs on.
-        method: method of the contract that it counts as.
-        front: name of its API for the log; "" for the contract.
-        context: headers, address and deadline.
-        scope, receive, send: of ASGI.
-
     Attributes:
-        context, scope, send: the arguments.
-        transfers: bodies and answers of all connections.
         host: address of the client.
         http_status: status for an error of the body that has no gRPC code of its own; else None.
         is_begun: whether its answer has begun.
@@ -162,7 +146,7 @@ class HttpCall(RunningCall):
             transfers.arriving.release(num_taken, self.host)
 
     async def read(self, parse: Callable[[bytes], T], data: bytes) -> T:
-        """What `parse` makes of a body; of a large one in a thread. Raises what it raises."""
+        """Parse a body, a large one in a thread. Raises what `parse` raises."""
         if len(data) <= _LARGE_BYTES:
             return parse(data)
         # By address: whoever sends bodies chooses the names of clients.
@@ -221,13 +205,7 @@ class HttpCall(RunningCall):
 
 
 class HttpEndpoint(abc.ABC):
-    """An ASGI application that answers one path.
-
-    Args:
-        server: what it runs on.
-        method: name of the method of the contract that its calls count as.
-        front: name of its API for the log; "" for the contract.
-    """
+    """An ASGI application that answers one path."""
 
     def __init__(self, server: FrontServer, method: str, front: str = "") -> None:
         self._server = server

@@ -35,11 +35,7 @@ class _FormValues(list[str | UploadedFile]):
 
 
 class Fields:
-    """Parameters by name, with checks of their types.
-
-    Args:
-        values: of a JSON object.
-    """
+    """Parameters by name, with checks of their types."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values

@@ -32,13 +32,7 @@ _FIELD = re.compile(r"\A[\w.]+(?=[\[:])")
 
 @dataclass(frozen=True)
 class FrontCall:
-    """What a handler works with, apart from the parameters.
-
-    Attributes:
-        backend: parts of the server, for use cases.
-        path: parameters in the path.
-        origin: beginning of URLs of this server.
-    """
+    """The use cases, the parameters of the path, and the beginning of the server's URLs."""
 
     backend: Backend
     path: Mapping[str, str]
@@ -158,13 +152,7 @@ class Front:
 
 
 class FrontEndpoint(HttpEndpoint):
-    """Answers one path of a front.
-
-    Args:
-        server: what it runs on.
-        front: the front.
-        operation: what the path does.
-    """
+    """Answers one path of a front."""
 
     def __init__(self, server: FrontServer, front: Front, operation: Operation) -> None:
         super().__init__(server, operation.method, front.name)

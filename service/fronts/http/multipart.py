@@ -20,10 +20,6 @@ def parse_multipart(data: bytes, content_type: str) -> Fields:
 
     Takes some hundredths of a second for ten megabytes: to be called in a thread.
 
-    Args:
-        data: the body.
-        content_type: the header, with the boundary.
-
     Raises:
         InvalidArgumentError: it is no such body, is cut off, is not in UTF-8 (files can be
             anything), or has more than 1,000 parts or too many headers.

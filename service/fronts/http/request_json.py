@@ -38,9 +38,6 @@ class _Decoder(json.JSONDecoder):
     """Reads values one by one in Python, and counts them; strings are read in C.
 
     The library's own scanner in C would hold Python's lock for the whole body.
-
-    Args:
-        max_values: raises InvalidArgumentError for more.
     """
 
     def __init__(self, max_values: int) -> None:
@@ -79,9 +76,6 @@ class _Decoder(json.JSONDecoder):
 
 class JsonRequestParser:
     """Parses JSON requests of one service.
-
-    Args:
-        parser: of its messages, with the limits of repeated fields.
 
     Attributes:
         max_values: in one request.

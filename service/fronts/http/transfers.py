@@ -49,15 +49,10 @@ class HttpLimits:
 class Transfers:
     """The bodies that arrive and the answers that leave.
 
-    Args:
-        limits: of their time.
-        max_body_bytes: limit of a body.
-
     Attributes:
-        limits, max_body_bytes: as given.
         arriving: quota of the bytes of unfinished bodies, by address: whoever sends them chooses
             the names of clients.
-        leaving: quota of the bytes of large answers, likewise.
+        leaving: quota of the bytes of large answers, by address.
     """
 
     def __init__(self, limits: HttpLimits, max_body_bytes: int) -> None:

@@ -27,13 +27,7 @@ _aio_server: Any = importlib.import_module("grpc.aio._server")
 
 
 class _Core(_cygrpc.AioServer):  # type: ignore[misc]
-    """grpcio's server core, with one accept loop for each method.
-
-    Args:
-        interceptors: of the calls.
-        options: of gRPC Core.
-        max_calls: calls in progress, beyond which further ones end with RESOURCE_EXHAUSTED.
-    """
+    """grpcio's server core, with one accept loop for each method."""
 
     def __init__(
         self,
@@ -86,11 +80,7 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
 class AcceptingServer(_aio_server.Server):  # type: ignore[misc]
     """A `grpc.aio.Server` whose methods are all registered by their names.
 
-    Args:
-        interceptors: of the calls.
-        options: of gRPC Core.
-        max_calls: calls in progress, beyond which further ones end with RESOURCE_EXHAUSTED; None
-            for any number.
+    Calls beyond `max_calls` in progress end with RESOURCE_EXHAUSTED; None is any number.
     """
 
     def __init__(

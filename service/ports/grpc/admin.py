@@ -73,9 +73,6 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
 class AdminServer:
     """A gRPC server of `AdminService` on loopback.
 
-    Args:
-        port: 0 chooses a free one.
-
     Attributes:
         port: the bound port.
         servicer: answers the calls.

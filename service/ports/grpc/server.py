@@ -66,12 +66,6 @@ def bind(
 ) -> int:
     """Bind a port; 0 is any. Returns the port.
 
-    Args:
-        server: whose port it is.
-        host: the address.
-        port: of it; 0 is any.
-        credentials: of TLS; None for plain text.
-
     Raises:
         StartupError: the address can't be used.
     """

@@ -59,13 +59,7 @@ _REST_SECONDS = 2.0
 class HttpApp:
     """The ASGI application.
 
-    Args:
-        servicer: answers the contract's calls.
-        tracker: of all calls.
-        why_not_ready: the reason why the server accepts no requests, or "".
-        limits: of requests.
-        hosts: that requests may name.
-        origins: of pages that browsers let read answers (CORS); "*" for all.
+    `origins` are those of pages that browsers let read answers (CORS); "*" for all.
 
     Attributes:
         is_draining: connections end after their current answer.

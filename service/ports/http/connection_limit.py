@@ -34,9 +34,6 @@ class ConnectionLimit:
 
     Where there is no room for a new one, the server closes one that waits for its client: an idle
     one, of the host with most connections, the one that waits longest.
-
-    Args:
-        capacity: number of connections at a time.
     """
 
     def __init__(self, capacity: int) -> None:

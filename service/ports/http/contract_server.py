@@ -19,23 +19,10 @@ if TYPE_CHECKING:
 class ContractServer(HttpServer):
     """Serves the page, and the calls that a servicer answers.
 
-    Args:
-        servicer: answers the calls.
-        tracker: of all calls.
-        why_not_ready: the reason why the server accepts no requests, or "".
-        host: address to bind.
-        port: to bind; 0 is any.
-        limits: of requests; None for the usual ones.
-        max_connections: number at a time.
-        allowed_hosts: further names that requests may ask for.
-        allow_origin: origins whose pages may ask.
-        tls: for HTTPS; None for plain text.
-
-    Attributes:
-        app: the application.
+    Requests may ask for `allowed_hosts`, and pages of the origins `allow_origin` may ask.
 
     Raises:
-        StartupError: `allowed_hosts` has what is no host, or `allow_origin` what is no origin.
+        StartupError: a host or an origin is invalid.
     """
 
     def __init__(

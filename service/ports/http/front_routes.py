@@ -43,13 +43,7 @@ def front_of(path: str, fronts: Iterable[Front]) -> Front | None:
 def front_routes(
     fronts: Sequence[Front], server: FrontServer, why_not_ready: Callable[[], str]
 ) -> Iterator[Route]:
-    """A route for each operation of each front.
-
-    Args:
-        fronts: of the server.
-        server: what they run on.
-        why_not_ready: the reason why the server accepts no requests, or "".
-    """
+    """A route for each operation of each front; `why_not_ready` is "" on a server that is."""
     for front in fronts:
         for (verb, path), operation in front.operations().items():
             yield Route(path, FrontEndpoint(server, front, operation), methods=[verb])

@@ -46,16 +46,8 @@ logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 class HttpServer:
     """Serves an application on a port, in the running event loop.
 
-    Args:
-        app: answers requests (ASGI).
-        host: address to bind.
-        port: to bind; 0 is any.
-        setting: names the port in an error, such as "--http-port".
-        limits: of connections.
-        max_connections: number at a time; less if there are few descriptors. `ConnectionLimit` says
-            which connections give way.
-        tls: for HTTPS; None for plain text.
-        asks_clients: whether clients need a certificate, if `tls` has authorities for them.
+    `setting` names the port in an error, such as "--http-port". `asks_clients` says whether clients
+    need a certificate, if `tls` has authorities for them.
 
     Attributes:
         port: the bound port, once started.
@@ -265,11 +257,6 @@ class _Handshake(asyncio.Protocol):
 
     A server of asyncio with TLS makes its protocol after the handshake, so any number of
     connections could wait for that.
-
-    Args:
-        context: TLS of the server.
-        limit: counts the connection.
-        create: makes the protocol that takes the connection over.
     """
 
     transport: asyncio.Transport

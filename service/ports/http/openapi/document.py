@@ -26,12 +26,7 @@ _SCHEMES = {
 
 
 def document(fronts: Iterable[Front], needs_keys: bool) -> dict[str, Any]:
-    """What a server answers over HTTP.
-
-    Args:
-        fronts: those that it has, in addition to the contract.
-        needs_keys: whether it takes keys only.
-    """
+    """Describe all paths of a server over HTTP."""
     contract = json.loads(_CONTRACT.read_text(encoding="utf-8"))
     paths = contract["paths"]
     for operations in paths.values():
