@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from service.common import descriptors
 from service.errors import InternalError, StartupError
@@ -58,6 +59,7 @@ async def serve(server: Server) -> None:
             served. The process should end, for its supervisor to restart it.
     """
     asked = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(_AcceptErrors())
     _handle_signals(server, asked)
     stopping = asyncio.ensure_future(asked.wait())
     starting = asyncio.ensure_future(server.start())
@@ -80,6 +82,25 @@ async def serve(server: Server) -> None:
         _log.warning("the server did not stop in time: what is left ends with the process")
     for name in server.failed_models:
         raise InternalError(f"model {name} stopped working; the log says why")
+
+
+class _AcceptErrors:
+    """Logs errors of the event loop; those of accepting once a second, without a stack trace.
+
+    Without free descriptors, asyncio reports each of the connections that wait, in one iteration,
+    and the lines of a stack trace are looked for in files that can't be opened.
+    """
+
+    def __init__(self) -> None:
+        self._logged = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an error."""
+        if not context["message"].startswith("socket.accept()"):
+            loop.default_exception_handler(context)
+        elif (now := loop.time()) >= self._logged + 1.0:
+            self._logged = now
+            _log.error("connections can't be accepted", extra={"reason": str(context["exception"])})
 
 
 def _handle_signals(server: Server, asked: asyncio.Event) -> None:

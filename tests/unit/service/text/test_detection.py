@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from service.text.detection import (
+    MAX_LANGUAGES,
     UNDETERMINED,
     LanguageDetector,
     LanguageGuess,
@@ -133,3 +134,10 @@ async def test_the_model_is_read_as_the_library_reads_it() -> None:
     assert await _DETECTOR.detect(texts, CODES) == [
         ranked(dict(library.rank(text)), CODES) for text in texts
     ]
+
+
+async def test_few_languages_of_a_text_are_kept_and_all_that_are_served() -> None:
+    served = ("en", "de", "zu")
+    [languages] = await _DETECTOR.detect([DUTCH], served)
+    assert len(languages) <= MAX_LANGUAGES + len(served)
+    assert {language.code for language in languages} >= set(served)
