@@ -125,7 +125,7 @@ class KVCache:
 
     @property
     def past(self) -> dict[str, Array]:
-        """Arrays that each step reads and writes, by name in the graphs: key_0 ... or state_0 ..."""
+        """Arrays that each step reads and writes, by name in the graphs: key_0 or state_0, say."""
         if self.states:
             return {f"state_{layer}": state for layer, state in enumerate(self.states)}
         names = cache_names(len(self.self_attention) // 2)

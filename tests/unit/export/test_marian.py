@@ -61,7 +61,7 @@ def declare(path: Path, *shape: int) -> None:
 
 WQ = "encoder_l1_self_Wq"
 BAD: list[tuple[str, Callable[[Path], object]]] = [
-    ("SSRU students", lambda p: change(p, **{"transformer-decoder-autoreg": "rnn"})),
+    ("needs the vocabulary vocab", lambda p: change(p, **{"transformer-decoder-autoreg": "rnn"})),
     ("average attention", lambda p: change(
         p, **{"transformer-decoder-autoreg": "average-attention"})),
     ("type is 's2s'", lambda p: change(p, type="s2s")),
