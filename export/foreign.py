@@ -1,4 +1,4 @@
-"""A model in somebody else's format, read whole: what every reader of an import gives."""
+"""A model in a foreign format, read whole: the result of every reader of an import."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ForeignModel:
         architecture: as people know it.
         config: sizes and options of the network.
         model: the network, in evaluation mode.
-        tokenizer: of the first direction.
+        tokenizer: the tokenizer of the first direction.
         directions: all that are imported.
         checksums: facts that identify the files.
         search: its authors' default search, fields of `SearchOptions` by name.

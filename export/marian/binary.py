@@ -10,6 +10,7 @@ No size in a file is believed before it is compared with the file's own size.
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import math
 import struct
@@ -41,7 +42,6 @@ class Item:
     """A named array of a file.
 
     Attributes:
-        name: of the array.
         kind: its type, as Marian numbers them.
         shape: as the network sees it; a matrix is [in, out].
         data: its bytes, padding included.
@@ -76,8 +76,8 @@ class Item:
             found = values / multiplier
             # Embeddings are rows of tokens; other matrices are stored transposed.
             if len(self.shape) == 2 and not self.name.endswith("Wemb"):
-                return found.reshape(self.shape[::-1]).T
-            return found.reshape(self.shape)
+                return np.asarray(found.reshape(self.shape[::-1]).T)
+            return np.asarray(found.reshape(self.shape))
         if self.kind not in _FLOATS:
             self._refuse(
                 f"has numbers of type {self.kind:#06x}, which is not supported: convert the model "
@@ -146,7 +146,7 @@ def _decompressed(file: Path, raw: IO[bytes]) -> Any:
     if file.suffix not in (".zst", ".zstd"):
         return raw
     try:
-        import zstandard
+        zstandard: Any = importlib.import_module("zstandard")
     except ModuleNotFoundError as exc:
         raise ExportError(
             f"{file} needs the package zstandard (pip install zstandard), or decompress it first"

@@ -1,8 +1,8 @@
 """A student's network held against fxtranslate, an independent engine that reads the same files.
 
 fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
-activations likewise. Sums in another order are still left, and once in a while turn a rounding: so
-translations may part where two tokens are nearly equal, and nowhere else.
+activations in the same way. It adds up in another order, which changes a rounding now and then: so
+translations may differ where two tokens are nearly equal, and nowhere else.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FxtranslateComparison:
     """The comparison of a student.
 
     Attributes:
-        files: of the student.
+        files: the student's files.
         model: our network.
         tokenizer: ours.
         unk_id: which is never chosen.

@@ -294,9 +294,13 @@ class LayerCache:
 
     def select(self, rows: Tensor) -> LayerCache:
         """The cache of the given rows."""
-        arrays = (self.self_key, self.self_value, self.cross_key, self.cross_value)
-        recurrent = None if self.recurrent is None else self.recurrent[rows]
-        return LayerCache(*(array[rows] for array in arrays), recurrent)
+        return LayerCache(
+            self.self_key[rows],
+            self.self_value[rows],
+            self.cross_key[rows],
+            self.cross_value[rows],
+            None if self.recurrent is None else self.recurrent[rows],
+        )
 
 
 class DecoderLayer(_Layer):

@@ -130,12 +130,6 @@ def test_bad_models(
     assert [file.name for file in tmp_path.iterdir()] == ["bad"]
 
 
-def test_binary_models_are_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "model.ende.intgemm.alphas.bin").write_bytes(b"")
-    with pytest.raises(ExportError, match=r"intgemm.alphas.bin: .*Bergamot"):
-        import_directory(tmp_path, tmp_path / "bundle", ExportOptions(), ("en", "de"))
-
-
 def test_files_are_found_without_decoder_yml(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "model"
     shutil.copytree(model, path)

@@ -17,7 +17,7 @@ import torch
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
-from export.marian.binary import read_binary
+from export.marian.binary import read_binary, read_compressed
 from export.students.files import StudentFiles, is_student
 from export.students.reader import read_student
 from model.bundle.config import AlignmentHead
@@ -87,6 +87,23 @@ def test_float32_files_are_the_network_and_8_bits_are_near(
     assert exact.model.config.decoder == "ssru"
     assert exact.alignment_head == AlignmentHead(1, 0)
     assert exact.search == {"beam_size": 1, "suppressed_ids": [1]}
+
+
+def test_zstandard(student: Path, tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard", reason="needs zstandard: pip install zstandard")
+    content = (student / MODEL).read_bytes()
+    whole = zstandard.compress(content)
+    file = tmp_path / "model.ende.bin.zst"
+    file.write_bytes(whole)
+    assert read_compressed(file) == content
+    for bad, message in (
+        (whole[: len(whole) // 2], "takes|damaged"),
+        (b"no archive", "is damaged"),
+        (zstandard.compress(bytes(2**22)), "holds more than 16 times"),
+    ):
+        file.write_bytes(bad)
+        with pytest.raises(ExportError, match=f"model.ende.bin.zst.*({message})"):
+            read_binary(file)
 
 
 def test_16_bits(network: Transformer, tmp_path: Path) -> None:
