@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+import torch
 
+from dragoman import VerbatimKinds
+from dragoman.client import TranslationError
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
 from export.students.reader import read_student
 from model.bundle.bundle import Bundle
+from model.evaluation.search import greedy_search
 from service.runtime.cpu.runner import OnnxRunner
 from tests.foreign_models import TEXTS
+from tests.integration.servers import running_bundle
 from tests.runner_loops import greedy_steps, rows_equal
 from tests.students import random_student, student_config, vocabulary, write_student
 
@@ -104,3 +109,35 @@ def test_imported_whole(tmp_path: Path, precision: str) -> None:
         alone = greedy_steps(runner, [source], 8, start)
         pairs = zip(together, alone, strict=True)
         assert all(rows_equal(many, row, one, 0) for many, one in pairs)
+
+
+async def test_served(tmp_path: Path) -> None:
+    """Translations are the network's, and decoder self-attention is refused by name."""
+    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
+    model = random_student(student_config("student-tiny", **fields))
+    model.output_projection.bias.data[0] = -1.0  # few texts end at once
+    write_student(tmp_path / "ende", model)
+    import_directory(tmp_path / "ende", tmp_path / "bundle", ExportOptions("fp32"), num_sentences=0)
+    network = read_student(tmp_path / "ende", None)
+    texts, tokenizer = [text for text in sentences(200) if text.isascii()][:8], network.tokenizer
+    expected = []
+    for text in texts:
+        source = torch.tensor([[*tokenizer.encode(text), 0]])
+        mask = torch.ones_like(source, dtype=torch.bool)
+        network.model.output_projection.bias.data[1] = -1e9  # <unk>, which is never chosen
+        (found,) = greedy_search(network.model, source, mask, 20)
+        expected.append(tokenizer.target.decode(found.token_ids))
+    async with running_bundle(tmp_path / "bundle", in_process=True) as real:
+        batch = await real.client.translate(
+            texts,
+            max_new_tokens=20,
+            split_sentences=False,
+            verbatim=VerbatimKinds.none(),
+            adapt_letter_case=False,
+        )
+        with pytest.raises(TranslationError, match=r"DECODER_SELF has no matrix of weights"):
+            await real.client.attention(texts[0], kinds=["decoder_self"])
+        view = await real.client.attention(texts[0], max_new_tokens=9)
+    assert [translation.text for translation in batch.translations] == expected
+    assert len({*expected}) > len(texts) / 2
+    assert view.maps
