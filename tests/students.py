@@ -85,16 +85,17 @@ def arrays_of(model: Transformer) -> dict[str, Array]:
     config, found = model.config, dict[str, Array]()
     size = config.bos_id
 
-    def norm(name: str, module: nn.Module) -> None:
-        found[f"{name}_scale"] = module.weight.detach().numpy()[None]  # type: ignore[union-attr,operator]
-        found[f"{name}_bias"] = module.bias.detach().numpy()[None]  # type: ignore[union-attr,operator]
+    def norm(name: str, module: Any) -> None:
+        found[f"{name}_scale"] = module.weight.detach().numpy()[None]
+        found[f"{name}_bias"] = module.bias.detach().numpy()[None]
 
     def linear(weight: str, bias: str | None, module: nn.Linear) -> None:
         found[weight] = module.weight.detach().numpy().T
         if bias is not None:
             found[bias] = module.bias.detach().numpy()[None]
 
-    for stack, layers in (("encoder", model.encoder.layers), ("decoder", model.decoder.layers)):
+    stacks: dict[str, Any] = {"encoder": model.encoder.layers, "decoder": model.decoder.layers}
+    for stack, layers in stacks.items():
         for number, layer in enumerate(layers, start=1):
             prefix = f"{stack}_l{number}"
             for ours, theirs in _PARTS.items():
@@ -205,7 +206,8 @@ def quantized(matrix: Array, dtype: str = "<i1", levels: int = 127) -> bytes:
     """Integers and their multiplier."""
     multiplier = np.float32(levels / np.abs(matrix).max())
     values = np.clip(np.rint(matrix * multiplier), -levels, levels).astype(dtype)
-    return values.tobytes() + multiplier.astype("<f4").tobytes()
+    data: bytes = values.tobytes() + multiplier.astype("<f4").tobytes()
+    return data
 
 
 def float_items(arrays: Mapping[str, Array]) -> dict[str, tuple[int, Any, bytes]]:

@@ -6,8 +6,9 @@ import gzip
 import json
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ def logits(model: Transformer, vocab_size: int = VOCAB_SIZE) -> torch.Tensor:
     target[0, 0] = model.config.bos_id
     with torch.inference_mode():
         mask = torch.ones_like(source, dtype=torch.bool)
-        return model(source, target, mask)[..., :vocab_size]
+        found: torch.Tensor = model(source, target, mask)[..., :vocab_size]
+    return found
 
 
 def test_float32_files_are_the_network_and_8_bits_are_near(
@@ -73,11 +75,12 @@ def test_float32_files_are_the_network_and_8_bits_are_near(
     found = read_student(student, None)
     assert (logits(found.model) - expected).abs().max() < 0.1 * expected.abs().max()
     items, options = float_items(arrays_of(network)), options_of(network.config)
-    for name, write in {
+    writers: dict[str, Callable[[Path], object]] = {
         "model.bin": lambda file: file.write_bytes(binary(items, options)),
         "model.bin.gz": lambda file: file.write_bytes(gzip.compress(binary(items, options))),
         "model.npz": lambda file: save_npz(file, options, arrays_of(network)),
-    }.items():
+    }
+    for name, write in writers.items():
         path = tmp_path / name.replace(".", "-")
         path.mkdir()
         write(path / name)
@@ -175,17 +178,24 @@ def test_directories_of_others_are_not_students(tmp_path: Path) -> None:
 
 
 def edited(
-    change: Callable[[dict[str, Any]], object] | None = None, **options: Any
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Path, Transformer], object]:
     """Write the model with other items or options."""
 
     def write(path: Path, network: Transformer) -> None:
         items: dict[str, Any] = int8_items(network, alphas_of(network, [(5, 6, 0)]))
-        if change is not None:
-            change(items)
+        change(items)
         (path / MODEL).write_bytes(binary(items, options_of(network.config, **options)))
 
     return write
+
+
+def bad_options(path: Path, network: Transformer) -> None:
+    """Write the model with options that no YAML parser reads."""
+    items: dict[str, Any] = int8_items(network, alphas_of(network, [(5, 6, 0)]))
+    items["special:model.yml"] = (INT8, (6,), b"a: [\0")
+    (path / MODEL).write_bytes(binary(items))
 
 
 def bytes_at(offset: int, content: bytes) -> Callable[[Path, Transformer], object]:
@@ -242,24 +252,24 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"encoder_l1_extra_W is a weight that students do not have": edited(
         lambda items: items.update({"encoder_l1_extra_W": gate(1.0)})),
     r"encoder_l1_ffn_W1 has shape \[64, 96\], the options say \[64, 90\]": edited(
-        **{"transformer-dim-ffn": 90}),
-    r"decoder_l2_\w+ is in a layer that the options do not have": edited(**{"dec-depth": 1}),
-    r"enc-depth 1000000, .* weights or more, but there are": edited(**{"enc-depth": 1000000}),
+        options={"transformer-dim-ffn": 90}),
+    r"decoder_l2_\w+ is in a layer that the options do not have": edited(options={"dec-depth": 1}),
+    r"enc-depth 1000000, .* weights or more, but there are": edited(
+        options={"enc-depth": 1000000}),
     r"Wemb has shape \[180, 64\], but the source vocabulary has 170 pieces": lambda path, _: (
         path / "vocab.ende.spm").write_bytes(vocabulary(size=170)),
     # Options.
-    r"dim-emb is 'wide'": edited(**{"dim-emb": "wide"}),
-    r"dim-emb is 0, not a number between": edited(**{"dim-emb": 0}),
-    r"num_heads \(7\) must divide d_model": edited(**{"transformer-heads": 7}),
+    r"dim-emb is 'wide'": edited(options={"dim-emb": "wide"}),
+    r"dim-emb is 0, not a number between": edited(options={"dim-emb": 0}),
+    r"num_heads \(7\) must divide d_model": edited(options={"transformer-heads": 7}),
     r"transformer-decoder-autoreg is 'self-attention', which is not supported": edited(
-        **{"transformer-decoder-autoreg": "self-attention"}),
-    r"type is 's2s', which is not supported": edited(type="s2s"),
-    r"dec-cell is 'gru'": edited(**{"dec-cell": "gru"}),
-    r"tied-embeddings is not set": edited(**{"tied-embeddings-all": False}),
+        options={"transformer-decoder-autoreg": "self-attention"}),
+    r"type is 's2s', which is not supported": edited(options={"type": "s2s"}),
+    r"dec-cell is 'gru'": edited(options={"dec-cell": "gru"}),
+    r"tied-embeddings is not set": edited(options={"tied-embeddings-all": False}),
     r"guided-alignment-layer is 3, not a layer between 1 and 2": edited(
-        **{"transformer-guided-alignment-layer": 3}),
-    r"special:model.yml\) is not YAML": edited(lambda items: items.update(
-        {"special:model.yml": (INT8, (6,), b"a: [\0")})),
+        options={"transformer-guided-alignment-layer": 3}),
+    r"special:model.yml\) is not YAML": bad_options,
     # Files.
     r"vocab.ende.spm is not a SentencePiece model": lambda path, _: (
         path / "vocab.ende.spm").write_bytes(b"nothing"),
@@ -275,12 +285,7 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
 def test_bad_models(message: str, student: Path, network: Transformer, tmp_path: Path) -> None:
     path, output = tmp_path / "bad", tmp_path / "bundle"
     shutil.copytree(student, path)
-    if "YAML" in message:
-        items: dict[str, Any] = int8_items(network, alphas_of(network, [(5, 6, 0)]))
-        items["special:model.yml"] = (INT8, (6,), b"a: [\0")
-        (path / MODEL).write_bytes(binary(items))
-    else:
-        BAD[message](path, network)
+    BAD[message](path, network)
     with pytest.raises(ExportError, match=message):
         import_directory(path, output, ExportOptions())
     assert sorted(tmp_path.iterdir()) == [path]
