@@ -11,7 +11,6 @@ from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
-    from export.huggingface.comparison import TransformersComparison
     from export.parity import ParityReport
 
 
@@ -100,14 +99,9 @@ def export(
     typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
-def describe_agreement(agreement: TransformersComparison | None) -> str:
-    """How a network and that of `transformers` agree, in words."""
-    if agreement is None:
-        return "not compared with transformers"
-    return (
-        f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
-        f"most {agreement.largest_difference:.2g})"
-    )
+def describe_agreement(agreement: object | None, engine: str = "transformers") -> str:
+    """How a network and that of another engine agree, in words."""
+    return f"not compared with {engine}" if agreement is None else str(agreement)
 
 
 def describe(proof: ParityReport) -> str:

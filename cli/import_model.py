@@ -72,10 +72,11 @@ def import_model(
 ) -> None:
     """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.
 
-    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense), mBART-50 and BART, or a native Marian .npz with
-    its decoder.yml, from their files as they were downloaded. A multilingual model keeps all its
-    directions, unless --languages chooses some. Writes nothing unless the proof succeeds. Where
-    transformers is installed, the proof includes its own tokenizer and network.
+    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense), mBART-50 and BART, a native Marian .npz with its
+    decoder.yml, or a translation model of Firefox, from their files as they were downloaded. A
+    multilingual model keeps all its directions, unless --languages chooses some. Writes nothing
+    unless the proof succeeds. Where transformers or fxtranslate is installed, whichever reads the
+    model's files, the proof includes a comparison with it.
     """
     try:
         from export.bundle_writer import ExportOptions
@@ -117,7 +118,7 @@ def import_model(
     if imported.proof is None:
         typer.echo("- not proven: nothing shows that it translates like the model")
     else:
-        typer.echo(f"- {describe_agreement(imported.agreement)}")
+        typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
         typer.echo(f"- {describe(imported.proof)}")
     typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 

@@ -25,6 +25,7 @@ from export.graph_builder import GraphBuilder
 from export.layers import Layers, ResidualStream, decoder_stack
 from export.packing import Packing, leave_padded
 from export.precisions import arithmetic_for
+from export.recurrence import recurrence_of_all
 from export.scoring_graph import output_log_probabilities, shifted
 from export.weights import Weights
 from model.bundle.config import ModelConfig
@@ -47,7 +48,7 @@ def build_attention(config: ModelConfig, weights: Weights, precision: str) -> on
             has `attention_rank` of them. Not there for attention by hashing, whose weights are
             spread over several rounds.
         decoder_self_attention_{i} [heads, target, target]: of the step that chose the token, over
-            what it read: BOS and the tokens before.
+            what it read: BOS and the tokens before. An SSRU decoder has none.
         cross_attention_{i} [heads, target, source]: likewise; low-rank attention as above.
     And log_probabilities float32 [target], of each token after those before it.
 
@@ -69,7 +70,9 @@ def build_attention(config: ModelConfig, weights: Weights, precision: str) -> on
     places = _Places.of(graph, target_ids)
     attention = _DecoderAttention(encoder, decoder, packing, memory, places, heads)
     states = decoder.embed("target", read, places.positions)  # [T, D]
-    states = decoder_stack(decoder, states, attention.self_attention, attention.cross_attention)
+    recurrent = config.decoder == "ssru"
+    look_back = recurrence_of_all(decoder) if recurrent else attention.self_attention
+    states = decoder_stack(decoder, states, look_back, attention.cross_attention)
     with graph.scope("output"):
         output_log_probabilities(decoder, states, target_ids)
     return graph.build()

@@ -207,6 +207,11 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
             f"d_model / num_heads is {config.head_dim}, but the attention operator of the served "
             f"graphs needs a multiple of 8: train with another num_heads or d_model"
         )
+    if config.decoder == "ssru" and options.is_resident:
+        raise ExportError(
+            'decoder is "ssru", which is not supported on GPUs yet: export with --precision fp32 '
+            "or int8, for CPUs"
+        )
     if not 1 <= options.top_k <= config.vocab_size:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
     if options.is_resident and config.vocab_size > _MAX_RESIDENT_VOCABULARY:

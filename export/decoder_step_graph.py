@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 
@@ -9,6 +11,7 @@ from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
+from export.recurrence import recurrent_step
 from export.token_choice import choose_tokens
 from export.weights import Weights
 from model.bundle.config import ModelConfig
@@ -28,13 +31,14 @@ def build_decoder_step(
             first tokens of a larger one.
         adjust_rows, adjust_token_ids int64 [n], adjust_values float32 [n]: sparse additions to the
             logits; n may be 0.
-        past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache.
+        past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache. An SSRU decoder
+            has past_state_{i} [rows, D] instead, and no `total_sequence_length`.
         cross_key_{i}, cross_value_{i} [rows, H, source, Dh]: from the encoder.
         cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: these at the last source position.
     Outputs:
         top_ids int64 [rows, k], top_logits float32 [rows, k], log_sum_exp float32 [rows].
-        present_key_{i}, present_value_{i}, present_cross_key_{i}, present_cross_value_{i}: bind
-            them to the buffers of the past_/cross_ inputs.
+        present_key_{i}, present_value_{i} or present_state_{i}, present_cross_key_{i},
+            present_cross_value_{i}: bind them to the buffers of the past_/cross_ inputs.
 
     With `resident`, row states stay on the device from step to step, and the graph can be captured:
     Inputs:
@@ -56,10 +60,12 @@ def build_decoder_step(
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
     arithmetic = arithmetic_for(precision, graph, token_ids, static_scales=True)
     layers = Layers(graph, arithmetic, weights, config)
+    recurrent = config.decoder == "ssru"
     attention = _CachedAttention(layers, resident)
+    look_back = _recurrence(layers) if recurrent else attention.self_attention
     position_ids = graph.op("Unsqueeze", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
-    states = decoder_stack(layers, states, attention.self_attention, attention.cross_attention)
+    states = decoder_stack(layers, states, look_back, attention.cross_attention)
     with graph.scope("output"):
         choose_tokens(layers, states, resident=resident)
         if resident:
@@ -87,6 +93,28 @@ def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
     graph.output("chosen", "float32", ["rows", "2 * k + 1"])
 
 
+def _recurrence(layers: Layers) -> Callable[[str, int], str]:
+    """The recurrent unit of one new position a row, over external states.
+
+    Each past state is read by one node, on which the node that writes its present state depends: so
+    both can have one buffer.
+    """
+    graph, dtype, width = layers.graph, layers.arithmetic.dtype, layers.config.d_model
+    column = graph.constant([1], np.int64)
+
+    def step(states: str, layer: int) -> str:
+        forget, candidate = (
+            graph.op("Squeeze", gate, column)
+            for gate in layers.gates(states, f"decoder.layers.{layer}.recurrence")
+        )
+        past = graph.input(f"past_state_{layer}", dtype, ["rows", width])
+        present = graph.output(f"present_state_{layer}", dtype, ["rows", width])
+        recurrent_step(graph, past, forget, candidate, output=present)
+        return graph.op("Unsqueeze", graph.op("Relu", present), column)
+
+    return step
+
+
 class _CachedAttention:
     """Self- and cross-attention of one new position a row, over external caches.
 
@@ -98,7 +126,9 @@ class _CachedAttention:
         self._layers = layers
         self._graph = graph = layers.graph
         self.positions = graph.input("positions", "int32", ["rows"])
-        self._target_buffer = graph.input("total_sequence_length", "int32", [])
+        self._target_buffer = ""
+        if layers.config.decoder == "self_attention":
+            self._target_buffer = graph.input("total_sequence_length", "int32", [])
         lengths = graph.input("source_lengths", "int32", ["rows"])
         self._last_source = graph.op("Sub", lengths, graph.constant(1, np.int32))
         self._source_buffer: str | None = None

@@ -161,6 +161,11 @@ class GraphBuilder:
             model.graph.initializer.append(self._initializer(name, self._constants.pop(name)))
         return model
 
+    def body(self) -> onnx.GraphProto:
+        """The graph as the body of another one's Scan. It has no constants."""
+        assert not self._constants, "constants belong into the outer graph"
+        return helper.make_graph(self._nodes, self._name, self._inputs, self._outputs)
+
     def _initializer(self, name: str, array: Array) -> onnx.TensorProto:
         # `ascontiguousarray` makes vectors of numbers.
         array = np.ascontiguousarray(array).reshape(array.shape)

@@ -13,21 +13,12 @@ from typing import Any
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
-from export.huggingface.architectures import family_of, read_config
-from export.huggingface.comparison import (
-    TransformersComparison,
-    can_compare,
-    compare_with_transformers,
-)
-from export.huggingface.directions import read_directions
-from export.huggingface.directory import ModelDirectory
-from export.huggingface.generation import check_default_search, default_search
+from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
-from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
-from export.huggingface.weights import read_model
-from export.marian.configuration import is_marian, refuse_binary
-from export.marian.directory import MarianDirectory
+from export.huggingface.reader import read_huggingface
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.students.files import is_student
+from export.students.reader import read_student
 from model.bundle.bundle import Bundle
 from model.bundle.directions import Directions
 from model.bundle.manifest import MANIFEST_FILE, BundleError, why_no_language
@@ -42,15 +33,17 @@ class Imported:
 
     Attributes:
         proof: of the bundle's graphs, against the imported network; None if none was wanted.
-        agreement: of that network with `transformers`; None where it isn't installed, or if no
-            proof was wanted.
+        agreement: of that network with another engine that reads the same files; None where it
+            isn't installed, or if no proof was wanted.
+        reference: the name of that engine.
         directions: the bundle's directions.
         name: the bundle's name.
         search: of the bundle, as `Bundle.search`.
     """
 
     proof: ParityReport | None
-    agreement: TransformersComparison | None
+    agreement: Any
+    reference: str
     directions: Directions
     name: str
     search: Mapping[str, Any]
@@ -68,7 +61,7 @@ def import_directory(
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Make a bundle of a Hugging Face or Marian directory and prove that it translates alike.
+    """Make a bundle of a foreign model's directory and prove that it translates alike.
 
     `output` appears whole and proven, or not at all; see `export.exporter.export_checkpoint`.
 
@@ -92,25 +85,12 @@ def import_directory(
     options.check()
     check_output(output)
     _check_languages(languages)
-    _log.info("reading the configuration and the vocabularies")
-    directory = _read_directory(path)
-    family = family_of(directory)
-    vocabularies = read_all_vocabularies(directory)
-    directions = read_directions(directory, vocabularies, languages)
+    foreign = _read(path, languages)
+    config, model, tokenizer = foreign.config, foreign.model, foreign.tokenizer
+    directions = foreign.directions
     source, target = directions.first
-    if directions.is_one:
-        vocabularies = read_vocabularies(directory, source, target)
-    config = read_config(directory, vocabularies.num_pieces, vocabularies.unk_id)
-    tokenizer = vocabularies.tokenizer(config)
     if not directions.is_one:
-        options = _named(options, directory, origin)
-        prefix_ids = directions.prefix_ids(source, target)
-        tokenizer = tokenizer.between(prefix_ids, directions.start_ids(target))
-    num_start = len(tokenizer.target.start_ids)
-    search = default_search(directory, num_start)
-    check_default_search(directory, search, config, num_start)
-    _log.info("reading and converting the weights: %s", family.name)
-    model = read_model(directory, config)
+        options = _named(options, path, origin)
     sentences = (sentences or SENTENCES)[:num_sentences]
     if sentences:
         if not threads:
@@ -120,27 +100,27 @@ def import_directory(
         threads = choose_search_threads(model, sources, threads)
     else:
         _log.warning("no proof (--proof-sentences 0): nothing is compared with the model")
-    agreement = None
-    if sentences and can_compare() and not isinstance(directory, MarianDirectory):
-        _log.info("comparing the network with that of transformers")
-        agreement = compare_with_transformers(
-            path,
-            model,
-            tokenizer,
-            sentences,
-            vocabularies.language_ids,
-            on_progress=on_progress,
-        )
+    agreement, engine = None, foreign.comparison
+    if sentences and engine is not None and engine.is_possible():
+        _log.info("comparing the network with that of %s", engine.engine)
+        agreement = engine.compare(sentences, on_progress)
     provenance: dict[str, Any] = {
-        "imported_from": {"architecture": family.name, "directory": path.resolve().name}
-        | {**directory.checksums(), **(origin or {})}
+        "imported_from": {"architecture": foreign.architecture, "directory": path.resolve().name}
+        | {**foreign.checksums, **(origin or {})}
         | licence_of(path),
         "agreement": agreement and dataclasses.asdict(agreement),
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     with new_directory(output) as temporary:
         made_from = ExportSource(
-            config, arrays, tokenizer, source, target, provenance, search=search
+            config,
+            arrays,
+            tokenizer,
+            source,
+            target,
+            provenance,
+            alignment_head=foreign.alignment_head,
+            search=foreign.search,
         )
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
@@ -154,7 +134,14 @@ def import_directory(
         if sentences:
             proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement, directions, bundle.name, search)
+    reference = engine.engine if engine is not None else "another engine"
+    return Imported(proof, agreement, reference, directions, bundle.name, foreign.search)
+
+
+def _read(path: Path, languages: Sequence[str] | None) -> ForeignModel:
+    """The model, in whichever format its files are."""
+    reader = read_student if is_student(path) else read_huggingface
+    return reader(path, languages)
 
 
 def _check_languages(languages: Sequence[str] | None) -> None:
@@ -169,18 +156,10 @@ def _check_languages(languages: Sequence[str] | None) -> None:
             raise ExportError(f"--languages: {code!r} {why}")
 
 
-def _named(
-    options: ExportOptions, directory: ModelDirectory, origin: Mapping[str, Any] | None
-) -> ExportOptions:
+def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None) -> ExportOptions:
     """With the model's own name, where no two languages make one."""
-    own = str((origin or {}).get("hub", directory.path.resolve().name))
+    own = str((origin or {}).get("hub", path.resolve().name))
     return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
-
-
-def _read_directory(path: Path) -> ModelDirectory:
-    """The model's files, in whichever format they are."""
-    refuse_binary(path)
-    return MarianDirectory.read(path) if is_marian(path) else ModelDirectory.read(path)
 
 
 def _record(manifest: Path, proof: ParityReport | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from export.arithmetic import Arithmetic, Linear, Norm
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.weights import Weights
@@ -30,6 +32,8 @@ class Layers:
         scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
         with self.graph.scope(f"{side}_embedding"):
             states = self.arithmetic.embed(self.weights.embedding(side), ids, scale)
+            if side == "target" and not self.config.embed_start:
+                states = self._without_start(states, ids)
             table = self.weights.positions(side)
             if table is not None:
                 positions = self.graph.op(
@@ -60,6 +64,14 @@ class Layers:
             return Linear(hidden, *weights, non_negative=True)
         return Linear(self._activation(hidden), *weights)
 
+    def gates(self, states: str, block: str) -> tuple[str, str]:
+        """A recurrent unit's forget gate and candidate [..., D] of its input [..., D]."""
+        both = self.arithmetic.linear(Linear(states, *self.weights.gates(block)))
+        forget, candidate = self.graph.multi_op(
+            "Split", both, outputs=[None, None], axis=-1, num_outputs=2
+        )
+        return self.graph.op("Sigmoid", forget), candidate
+
     def logits(self, states: str, *, to_choose: bool = False) -> str:
         """The float32 logits [..., V] of hidden states [..., D].
 
@@ -77,6 +89,13 @@ class Layers:
     def norm(self, name: str) -> Norm:
         """The layer normalisation of this name."""
         return Norm(*self.weights.norm(name), self.config.layer_norm_eps)
+
+    def _without_start(self, states: str, ids: str) -> str:
+        """The embeddings [..., D] of tokens [...], with zeros for the token that starts."""
+        last = self.graph.constant([-1], np.int64)
+        starts = self.graph.op("Equal", ids, self.graph.constant(self.config.bos_id, np.int64))
+        starts = self.graph.op("Unsqueeze", starts, last)
+        return self.graph.op("Where", starts, self.arithmetic.constant(0.0), states)
 
     def _activation(self, states: str) -> str:
         if self.config.activation == "gelu":
@@ -104,11 +123,14 @@ class ResidualStream:
         if self._pre:
             self.states = layers.arithmetic.normalize(states, self._next_norm())
 
-    def add(self, sublayer: Linear) -> None:
-        """Ends a sublayer, given its last projection."""
-        total, self.states = self._layers.arithmetic.add_and_normalize(
-            self._residual, sublayer, self._next_norm()
-        )
+    def add(self, sublayer: Linear | str) -> None:
+        """Ends a sublayer, given its last projection, or its output if that is none."""
+        arithmetic, norm = self._layers.arithmetic, self._next_norm()
+        if isinstance(sublayer, Linear):
+            total, self.states = arithmetic.add_and_normalize(self._residual, sublayer, norm)
+        else:
+            total = self._layers.graph.op("Add", self._residual, sublayer)
+            self.states = arithmetic.normalize(total, norm)
         self._residual = total if self._pre else self.states
 
     def _next_norm(self) -> Norm:
@@ -118,7 +140,7 @@ class ResidualStream:
 def decoder_stack(
     layers: Layers,
     states: str,
-    self_attention: Callable[[str, int], Linear],
+    look_back: Callable[[str, int], Linear | str],
     cross_attention: Callable[[str, int], Linear],
 ) -> str:
     """The decoder's layers: embedded tokens [..., D] -> hidden states [..., D].
@@ -126,12 +148,13 @@ def decoder_stack(
     Args:
         layers: building blocks.
         states: the embedded tokens.
-        self_attention: returns the sublayer up to its last projection, given its input [..., D] and
-            the layer's number.
-        cross_attention: likewise.
+        look_back: self-attention or the recurrent unit: returns the sublayer as
+            `ResidualStream.add` takes it, given its input [..., D] and the layer's number.
+        cross_attention: the same for the attention to the source.
     """
     names = [f"decoder.layers.{i}" for i in range(layers.config.num_decoder_layers)]
-    parts = ("self_attention", "cross_attention", "feed_forward")
+    first = "recurrence" if layers.config.decoder == "ssru" else "self_attention"
+    parts = (first, "cross_attention", "feed_forward")
     stream = ResidualStream(
         layers,
         states,
@@ -140,7 +163,7 @@ def decoder_stack(
     )
     for i, name in enumerate(names):
         with layers.graph.scope(name):
-            stream.add(self_attention(stream.states, i))
+            stream.add(look_back(stream.states, i))
             stream.add(cross_attention(stream.states, i))
             stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     return stream.states

@@ -120,16 +120,22 @@ class OnnxGraphs:
         lengths = np.array([config.num_memory_rows(len(f.source_ids)) for f in batch], np.int32)
         feeds: dict[str, Any] = {
             "source_lengths": lengths,
-            "total_sequence_length": np.array(length, np.int32),
             "top_k": np.array([self._bundle.top_k]),
             "adjust_rows": np.zeros(0, np.int64),
             "adjust_token_ids": np.zeros(0, np.int64),
             "adjust_values": np.zeros(0, np.float32),
         }
         caches: dict[str, Any] = {}
-        for name, cross in crosses.items():
-            shape = (rows, config.num_heads, length, config.head_dim)
+        shape: tuple[int, ...] = (rows, config.num_heads, length, config.head_dim)
+        names = self._names
+        if config.decoder == "ssru":
+            shape = (rows, config.d_model)
+            names = [f"state_{layer}" for layer in range(config.num_decoder_layers)]
+        else:
+            feeds["total_sequence_length"] = np.array(length, np.int32)
+        for name in names:
             caches[f"past_{name}"] = np.zeros(shape, self._dtype)
+        for name, cross in crosses.items():
             caches[f"cross_{name}"] = cross
             last = cross[np.arange(rows), :, lengths - 1]  # [B, H, Dh]
             feeds[f"cross_last_{name}"] = last.reshape(rows, 1, config.d_model)

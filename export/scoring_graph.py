@@ -11,6 +11,7 @@ from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
+from export.recurrence import recurrence_of_all
 from export.weights import Weights
 from model.bundle.config import ModelConfig
 
@@ -47,10 +48,11 @@ def build_scoring(
     layers = Layers(graph, arithmetic, weights, config)
     attention = _TargetAttention(layers, target_ids, alignment_head)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
+    recurrent = config.decoder == "ssru"
     states = decoder_stack(
         layers,
         states,
-        attention.self_attention,
+        recurrence_of_all(layers) if recurrent else attention.self_attention,
         lambda states, i: attention.cross_attention(states, i, i == alignment_layer),
     )
     with graph.scope("output"):

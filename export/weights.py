@@ -11,6 +11,7 @@ import numpy.typing as npt
 from export.errors import ExportError
 from export.shared_weights import SharedWeights
 from model.bundle.config import ModelConfig
+from model.network.transformer import marian_positions
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
@@ -68,6 +69,13 @@ class Weights:
             np.concatenate([bias for _, bias in pairs]),
         )
 
+    def gates(self, block: str) -> tuple[Float32, Float32]:
+        """Forget gate and candidate of a recurrent unit as one map: [2 * D, D] and [2 * D]."""
+        width = self._config.d_model
+        forget, bias = self.linear(f"{block}.forget", width, width)
+        candidate = self.get(f"{block}.candidate.weight", width, width)
+        return np.concatenate((forget, candidate)), np.concatenate((bias, np.zeros_like(bias)))
+
     def norm(self, name: str) -> tuple[Float32, Float32]:
         """Gain and bias [D] of one layer normalisation."""
         width = self._config.d_model
@@ -107,6 +115,8 @@ class Weights:
         length = config.num_source_positions if is_source else config.num_target_positions
         if config.positions == "learned":
             return self.get(f"{side}_positions.weight", length, config.d_model)
+        if config.positions == "marian":
+            return np.asarray(marian_positions(length, config.d_model).numpy())
         table = sinusoidal_positions(length, config.d_model)
         if config.positions == "sinusoidal":
             return table

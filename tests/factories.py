@@ -78,6 +78,8 @@ def _draw(name: str, parameter: torch.Tensor, config: ModelConfig) -> None:
     unit = parameter.size(-1) ** -0.5
     if name.endswith("norm.weight"):
         parameter.uniform_(0.5, 1.5)
+    elif name.endswith("candidate.weight"):
+        parameter.normal_(0.0, 3.0 * unit)
     elif name.endswith("bias"):
         parameter.normal_(0.0, 0.1)
     elif "positions" in name:

@@ -52,6 +52,8 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
         ("positions", ("sinusoidal", "learned")),
         ("encoder_attention", ("full",)),
         ("cross_attention", ("full",)),
+        ("decoder", ("self_attention",)),
+        ("embed_start", (True,)),
     ):
         value = getattr(config, field)
         if value not in supported:

@@ -39,6 +39,13 @@ class TransformersComparison:
     num_sentences: int
     largest_difference: float
 
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"tokens and logits are those of transformers {self.transformers} (which differ by at "
+            f"most {self.largest_difference:.2g})"
+        )
+
 
 def can_compare() -> bool:
     """Whether `transformers` is installed."""

@@ -74,6 +74,8 @@ def _check(config: ModelConfig) -> None:
     for name, value, supported in (
         ("layer_norm_eps", config.layer_norm_eps, (_THEIR_EPSILON,)),
         ("embedding_norm", config.embedding_norm, (False,)),
+        ("decoder", config.decoder, ("self_attention",)),
+        ("embed_start", config.embed_start, (True,)),
         ("embedding_tying", config.embedding_tying, ("all",)),
         ("positions", config.positions, ("sinusoidal",)),
         ("encoder_attention", config.encoder_attention, ("full",)),

@@ -43,7 +43,6 @@ _SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "ulr": (False,),
 }
 _REASONS = {
-    "rnn": "the decoder of SSRU students (Firefox, Bergamot), which is not supported",
     "average-attention": "an average attention network, which is not supported",
     "gelu": "Marian's own approximation of GELU, which is not supported",
 }
@@ -168,22 +167,6 @@ class MarianOptions:
 def is_marian(path: Path) -> bool:
     """Whether a directory holds a native Marian model, and none of `transformers`."""
     return path.is_dir() and not (path / "config.json").exists() and bool(_npz_files(path))
-
-
-def refuse_binary(path: Path) -> None:
-    """Name what holds Marian's binary files alone.
-
-    Raises:
-        ExportError: `path` does.
-    """
-    if not path.is_dir() or (path / "config.json").exists() or _npz_files(path):
-        return
-    binaries = sorted(path.glob("*.bin"))
-    if binaries and binaries[0].name != "pytorch_model.bin":
-        raise ExportError(
-            f"{binaries[0]}: binary Marian models (.bin: Bergamot, Firefox Translations) are not "
-            f"supported; import the .npz from which it was made"
-        )
 
 
 def open_npz(file: Path) -> Any:

@@ -7,7 +7,6 @@ normalisation are slightly other ones: here both are Marian's.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from export.marian.configuration import (
 )
 from export.marian.vocabulary import read_pieces
 from model.bundle.manifest import file_sha256
+from model.network.transformer import marian_positions
 
 _EPSILON = 1e-6  # in layers/generic.h
 _MAX_POSITIONS = 512  # sinusoids have no limit of their own
@@ -159,7 +159,7 @@ class MarianDirectory(ModelDirectory):
         yield "final_logits_bias", bias
         if self.options.num_positions is None:
             length, width = self.config["max_position_embeddings"], self.config["d_model"]
-            table = sinusoids(length, width)
+            table = marian_positions(length, width)
             for stack in ("encoder", "decoder"):
                 yield f"model.{stack}.embed_positions.weight", table
 
@@ -199,17 +199,6 @@ class MarianDirectory(ModelDirectory):
             "decoder_ff_logit_out_Wt": "lm_head.weight",
         }
         return (names.get(name, name),)
-
-
-def sinusoids(length: int, width: int) -> Tensor:
-    """Marian's position table [length, width]: sines, then cosines, of 10000^(-i / (D/2 - 1)).
-
-    See `SinusoidalPositionEmbeddings` in Marian's graph/node_initializers.cpp.
-    """
-    half = width // 2
-    frequencies = torch.exp(torch.arange(half).double() * (-math.log(10_000) / max(half - 1, 1)))
-    angles = torch.arange(length).double().unsqueeze(1) * frequencies  # [length, D / 2]
-    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
 def _filled(matrix: Tensor, rows: int) -> Tensor:

@@ -12,10 +12,11 @@ from typing import Any, Literal, get_args
 
 Activation = Literal["relu", "gelu", "silu"]
 NormPosition = Literal["post", "pre"]
-PositionKind = Literal["sinusoidal", "learned", "concatenated", "none"]
+PositionKind = Literal["sinusoidal", "marian", "learned", "concatenated", "none"]
 EmbeddingTying = Literal["all", "target", "none"]
 EncoderAttention = Literal["full", "local", "strided", "lsh", "linformer"]
 CrossAttention = Literal["full", "linformer"]
+DecoderKind = Literal["self_attention", "ssru"]
 
 # Beyond these a size is a mistake, whose consequences would be hard to understand.
 LARGEST_SIZES: Mapping[str, int] = {
@@ -45,6 +46,8 @@ _LATER_FIELDS = {
     "attention_buckets",
     "attention_rounds",
     "attention_rank",
+    "decoder",
+    "embed_start",
 }
 
 
@@ -65,8 +68,9 @@ class ModelConfig:
         activation: its non-linearity ("relu" in the paper).
         norm: "post" normalises after each residual sum, as in the paper; "pre" normalises each
             sublayer's input and once more after each stack (Xiong et al., 2020).
-        positions: "sinusoidal" (section 3.5), "learned", "concatenated" (sinusoidal ones beside the
-            embedding, and one linear map of both), or "none" (for tests of equivariance).
+        positions: "sinusoidal" (section 3.5), "marian" (sines, then cosines, of slightly other
+            frequencies), "learned", "concatenated" (sinusoidal ones beside the embedding, and one
+            linear map of both), or "none" (for tests of equivariance).
         max_positions: longest sequence, in tokens, that either side can have.
         max_source_positions, max_target_positions: the same for one side; none for
             `max_positions`.
@@ -77,6 +81,10 @@ class ModelConfig:
             `attention_rank` weighted sums of them.
         cross_attention: what target positions see of the source: "full" each position, or
             "linformer" `attention_rank` weighted sums, which gives no word alignments.
+        decoder: how a target position learns of those before it: "self_attention", or "ssru", a
+            recurrent unit with one state vector a layer (Kim et al., 2019, section 3.1).
+        embed_start: whether `bos_id`, from which the decoder starts, has an embedding; without one
+            the decoder starts from zeros, as Marian's does.
         attention_window: reach of "local", reach and stride of "strided", chunk of "lsh".
         attention_buckets, attention_rounds: of "lsh": values of a hash function (an even number),
             and how many functions there are.
@@ -111,6 +119,8 @@ class ModelConfig:
     max_target_positions: int | None = None
     encoder_attention: EncoderAttention = "full"
     cross_attention: CrossAttention = "full"
+    decoder: DecoderKind = "self_attention"
+    embed_start: bool = True
     attention_window: int = 128
     attention_buckets: int = 32
     attention_rounds: int = 2
@@ -178,7 +188,7 @@ class ModelConfig:
                 raise ConfigError(f"{name} must be a positive integer, not {value!r}")
         if self.d_model % self.num_heads:
             raise ConfigError(f"num_heads ({self.num_heads}) must divide d_model ({self.d_model})")
-        if self.positions in ("sinusoidal", "concatenated") and self.d_model % 2:
+        if self.positions in ("sinusoidal", "marian", "concatenated") and self.d_model % 2:
             raise ConfigError(
                 f"d_model must be even with {self.positions} positions, not {self.d_model}"
             )
@@ -193,6 +203,7 @@ class ModelConfig:
             ("embedding_tying", EmbeddingTying),
             ("encoder_attention", EncoderAttention),
             ("cross_attention", CrossAttention),
+            ("decoder", DecoderKind),
         ):
             if getattr(self, name) not in get_args(kind):
                 choices = ", ".join(get_args(kind))
@@ -275,7 +286,15 @@ class AlignmentHead:
 
 # "Attention Is All You Need", table 3, for `base` and `big`. `tiny` is the size of the published
 # Multi30k baselines; `small` has a deep encoder and a shallow decoder (Kasai et al., 2021), since
-# the decoder is what a request waits for.
+# the decoder is what a request waits for. The students have the sizes of Firefox's (the repository
+# `mozilla/translations`), in Marian's conventions.
+STUDENT: dict[str, Any] = dict(
+    decoder="ssru",
+    embed_start=False,
+    positions="marian",
+    output_bias=True,
+    layer_norm_eps=1e-6,
+)
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": dict(d_model=128, num_encoder_layers=4, num_decoder_layers=4, num_heads=4, ffn_dim=256),
     "small": dict(
@@ -286,6 +305,30 @@ PRESETS: dict[str, dict[str, Any]] = {
     ),
     "big": dict(
         d_model=1024, num_encoder_layers=6, num_decoder_layers=6, num_heads=16, ffn_dim=4096
+    ),
+    "student-tiny": dict(
+        d_model=256,
+        num_encoder_layers=6,
+        num_decoder_layers=2,
+        num_heads=8,
+        ffn_dim=1536,
+        **STUDENT,
+    ),
+    "student-base-memory": dict(
+        d_model=384,
+        num_encoder_layers=6,
+        num_decoder_layers=4,
+        num_heads=8,
+        ffn_dim=1536,
+        **STUDENT,
+    ),
+    "student-base": dict(
+        d_model=512,
+        num_encoder_layers=6,
+        num_decoder_layers=2,
+        num_heads=8,
+        ffn_dim=2048,
+        **STUDENT,
     ),
 }
 

@@ -18,13 +18,14 @@ from model.bundle.manifest import broken_manifest
 # By its name in the manifest, what a graph must be fed with, among others.
 _INPUTS = {
     "encoder": {"source_ids", "source_lengths"},
-    "decoder_step": {"token_ids", "positions", "past_key_0", "cross_key_0"},
+    "decoder_step": {"token_ids", "positions", "cross_key_0"},
     "scoring": {"target_ids", "cross_key_0"},
     "attention": {"source_ids", "source_lengths", "target_ids", "heads"},
 }
 # How those operators begin whose bits depend on what the precision says (`open_session`).
 _INT8_OPERATOR = b"MatMulInteger"
 # [batch or rows, heads, positions, width of a head], by layer
+_PASTS = {"self_attention": "past_key_0", "ssru": "past_state_0"}  # of decoder_step, by decoder
 _KEYS_VALUES = re.compile(r"(?:past|present|cross|present_cross)_(?:key|value)_([0-9]+)")
 
 
@@ -41,7 +42,10 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
     """
     inputs = {value.name for value in session.get_inputs()}
     for role, file in bundle.manifest["graphs"].items():
-        if bundle.path / file == graph and (missing := _INPUTS.get(role, set()) - inputs):
+        needed = _INPUTS.get(role, set())
+        if role == "decoder_step":
+            needed = needed | {_PASTS[bundle.config.decoder]}
+        if bundle.path / file == graph and (missing := needed - inputs):
             raise broken_manifest(
                 bundle.path, f"graphs.{role}: {file} has no input {', '.join(sorted(missing))}"
             )

@@ -24,6 +24,7 @@ from model.network.attention.linformer import project_positions
 from model.network.attention.local import local_mask
 from model.network.attention.lsh import draw_rotations, hash_buckets, keys_of, lsh_mask
 from model.network.attention.strided import strided_mask
+from model.network.recurrence import RecurrentUnit
 
 # --- 3.2.1 Scaled dot-product attention -----------------------------------------------------------
 
@@ -279,10 +280,11 @@ class EncoderLayer(_Layer):
 class LayerCache:
     """A decoder layer's state between steps, so that no position is computed twice."""
 
-    self_key: Tensor  # [B, H, T, K]: grows by one position a step
+    self_key: Tensor  # [B, H, T, K]: grows by one position a step; stays empty in an SSRU decoder
     self_value: Tensor  # [B, H, T, K]
     cross_key: Tensor  # [B, H, S, K]: computed once a sentence (Linformer: [B, H, k, K])
     cross_value: Tensor  # [B, H, S, K]
+    recurrent: Tensor | None = None  # [B, 1, D]: the state of an SSRU decoder's layer
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Appends the newest position [B, H, 1, K]; gives keys and values of all positions."""
@@ -290,14 +292,32 @@ class LayerCache:
         self.self_value = torch.cat((self.self_value, value), dim=2)
         return self.self_key, self.self_value
 
+    def select(self, rows: Tensor) -> LayerCache:
+        """The cache of the given rows."""
+        return LayerCache(
+            self.self_key[rows],
+            self.self_value[rows],
+            self.cross_key[rows],
+            self.cross_value[rows],
+            None if self.recurrent is None else self.recurrent[rows],
+        )
+
 
 class DecoderLayer(_Layer):
-    """Masked self-attention, attention over the encoder's output, the feed-forward network."""
+    """Masked self-attention, attention over the encoder's output, the feed-forward network.
+
+    With `decoder = "ssru"`, a recurrent unit stands in the place of self-attention.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = _layer_norm(config)
+        self.is_recurrent = config.decoder == "ssru"
+        if self.is_recurrent:
+            self.recurrence = RecurrentUnit(config)
+            self.recurrence_norm = _layer_norm(config)
+        else:
+            self.self_attention = MultiHeadAttention(config)
+            self.self_attention_norm = _layer_norm(config)
         low_rank = config.cross_attention == "linformer"
         self.cross_attention = (LowRankAttention if low_rank else MultiHeadAttention)(config)
         self.cross_attention_norm = _layer_norm(config)
@@ -313,7 +333,9 @@ class DecoderLayer(_Layer):
     ) -> Tensor:
         """All target positions at once, each blind to those after it: [B, T, D]."""
 
-        def attend(x: Tensor) -> Tensor:
+        def look_back(x: Tensor) -> Tensor:
+            if self.is_recurrent:
+                return cast(Tensor, self.recurrence(x))
             keys_values = self.self_attention.keys_values(x)
             return cast(
                 Tensor, self.self_attention(x, keys_values, causal=True, record=self_weights)
@@ -324,22 +346,25 @@ class DecoderLayer(_Layer):
             self_weights = None if record.only_cross is not None else record.decoder_self
             cross_weights = record.decoder_cross
         cross = self.cross_attention.keys_values(memory, memory_mask)
-        return self._sublayers(states, attend, cross, memory_mask, cross_weights)
+        return self._sublayers(states, look_back, cross, memory_mask, cross_weights)
 
     def step(self, states: Tensor, cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
         """The newest target position alone, [B, 1, D] -> [B, 1, D]; the cache has the others."""
 
-        def attend(x: Tensor) -> Tensor:
+        def look_back(x: Tensor) -> Tensor:
+            if cache.recurrent is not None:
+                cache.recurrent = self.recurrence.step(x, cache.recurrent)
+                return F.relu(cache.recurrent)
             keys_values = cache.extend(*self.self_attention.keys_values(x))
             return cast(Tensor, self.self_attention(x, keys_values))
 
         cross = (cache.cross_key, cache.cross_value)
-        return self._sublayers(states, attend, cross, memory_mask)
+        return self._sublayers(states, look_back, cross, memory_mask)
 
     def _sublayers(
         self,
         states: Tensor,
-        attend: Callable[[Tensor], Tensor],
+        look_back: Callable[[Tensor], Tensor],
         cross: tuple[Tensor, Tensor],
         memory_mask: Tensor | None,
         record: list[Tensor] | None = None,
@@ -347,7 +372,8 @@ class DecoderLayer(_Layer):
         def attend_to_memory(x: Tensor) -> Tensor:
             return cast(Tensor, self.cross_attention(x, cross, memory_mask, record=record))
 
-        states = self.residual(states, self.self_attention_norm, attend)
+        norm = self.recurrence_norm if self.is_recurrent else self.self_attention_norm
+        states = self.residual(states, norm, look_back)
         states = self.residual(states, self.cross_attention_norm, attend_to_memory)
         return self.residual(states, self.feed_forward_norm, self.feed_forward)
 
@@ -412,7 +438,7 @@ class Decoder(_Stack):
         return self.finish(states)
 
     def step(self, states: Tensor, caches: list[LayerCache], memory_mask: Tensor | None) -> Tensor:
-        """[B, 1, D] -> [B, 1, D]; every layer's cache grows by one position."""
+        """[B, 1, D] -> [B, 1, D]; every layer's cache goes one position further."""
         for layer, cache in zip(self.each_layer(), caches, strict=True):
             states = layer.step(states, cache, memory_mask)
         return self.finish(states)
@@ -432,6 +458,18 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     column = torch.arange(0, d_model, 2, dtype=torch.float64)  # [D / 2]: the paper's 2i
     angle = position / 10_000 ** (column / d_model)  # [length, D / 2]
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(start_dim=1).float()
+
+
+def marian_positions(length: int, d_model: int) -> Tensor:
+    """Marian's table [length, d_model]: sines, then cosines, of pos * 10000^(-i / (D/2 - 1)).
+
+    See `SinusoidalPositionEmbeddings` in Marian's graph/node_initializers.cpp.
+    """
+    half = d_model // 2
+    column = torch.arange(half, dtype=torch.float64)
+    frequency = torch.exp(column * (-math.log(10_000) / max(half - 1, 1)))
+    angle = torch.arange(length, dtype=torch.float64).unsqueeze(1) * frequency  # [length, D / 2]
+    return torch.cat((angle.sin(), angle.cos()), dim=1).float()
 
 
 # --- The model ------------------------------------------------------------------------------------
@@ -461,15 +499,7 @@ class DecoderCache:
 
     def select(self, rows: Tensor) -> DecoderCache:
         """The cache of the given rows ([N], may repeat or drop some): how a beam search moves."""
-        layers = [
-            LayerCache(
-                layer.self_key[rows],
-                layer.self_value[rows],
-                layer.cross_key[rows],
-                layer.cross_value[rows],
-            )
-            for layer in self.layers
-        ]
+        layers = [layer.select(rows) for layer in self.layers]
         return DecoderCache(layers, self.source_mask[rows], self.num_positions)
 
 
@@ -495,7 +525,8 @@ class Transformer(nn.Module):
             self.source_positions = nn.Embedding(lengths[0], config.d_model)
             self.target_positions = nn.Embedding(lengths[1], config.d_model)
         elif config.positions != "none":
-            table = sinusoidal_positions(max(lengths), config.d_model)
+            positions = marian_positions if config.positions == "marian" else sinusoidal_positions
+            table = positions(max(lengths), config.d_model)
             self.register_buffer("sinusoid", table, persistent=False)  # [longest, D]
         self.source_mix: nn.Linear | None = None
         self.target_mix: nn.Linear | None = None
@@ -557,14 +588,17 @@ class Transformer(nn.Module):
         heads, head_dim = self.config.num_heads, self.config.head_dim
         mask = _as_attention_mask(source_mask)
         empty = memory.new_empty(memory.size(0), heads, 0, head_dim)
+        start = None
+        if self.config.decoder == "ssru":
+            start = memory.new_zeros(memory.size(0), 1, self.config.d_model)
         layers = [
-            LayerCache(empty, empty, *layer.cross_attention.keys_values(memory, mask))
+            LayerCache(empty, empty, *layer.cross_attention.keys_values(memory, mask), start)
             for layer in self.decoder.each_layer()
         ]
         return DecoderCache(layers, source_mask)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits [B, V] for the token after `token_ids` [B]; `cache` grows by one position."""
+        """Logits [B, V] for the token after `token_ids` [B]; `cache` goes one position further."""
         states = self._embed(
             self.target_embedding,
             self.target_positions,
@@ -579,7 +613,10 @@ class Transformer(nn.Module):
     def attention_weights(
         self, source_ids: Tensor, target_ids: Tensor, source_mask: Tensor | None = None
     ) -> AttentionWeights:
-        """Who looked where in a forward pass, for every layer and head."""
+        """Who looked where in a forward pass, for every layer and head.
+
+        An SSRU decoder has no self-attention: `decoder_self` is empty.
+        """
         mask = self._source_mask(source_ids, source_mask)
         record = AttentionWeights()
         states = self._embed(self.source_embedding, self.source_positions, source_ids)
@@ -611,9 +648,11 @@ class Transformer(nn.Module):
         states = embedding(ids)  # [B, S, D]
         if self.config.scale_embeddings:
             states = states * math.sqrt(self.config.d_model)
+        if not is_source and not config.embed_start:
+            states = states.masked_fill((ids == config.bos_id).unsqueeze(-1), 0.0)
         if positions is not None:
             states = states + positions.weight[start:length]
-        elif self.config.positions == "sinusoidal":
+        elif self.config.positions in ("sinusoidal", "marian"):
             states = states + cast(Tensor, self.sinusoid)[start:length]
         elif self.config.positions == "concatenated":
             mix = self.source_mix if is_source else self.target_mix

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from model.bundle.config import PRESETS, ModelConfig
+from model.bundle.config import PRESETS, STUDENT, ModelConfig
 from model.data.recipe import Recipe
 
 PAGE = Path(__file__).parents[1] / "RECIPES.md"
@@ -116,6 +116,10 @@ def _value(value: Any) -> str:
     return f'`"{value}"`' if isinstance(value, str | Path) else f"`{value}`"
 
 
+def _literal(value: Any) -> str:
+    return _value(value).strip("`")
+
+
 def _table(title: str, text: str, rows: list[list[str]]) -> str:
     cells = [["field", "value", "default", "meaning"], ["---"] * 4, *rows]
     # A pattern's alternatives would end a cell.
@@ -138,7 +142,12 @@ def _model_section() -> str:
     table += [[f"`{n}`", *(str(p[size]) for size in sizes)] for n, p in PRESETS.items()]
     presets = "\n".join("| " + " | ".join(row) + " |" for row in table)
     text = "The network: a preset, and whatever is to differ from it."
-    return _table("## `model`", text, rows) + f"\n{presets}\n"
+    students = (
+        "The students also have a recurrent decoder and Marian's conventions: "
+        + ", ".join(f"`{name} = {_literal(value)}`" for name, value in STUDENT.items())
+        + "."
+    )
+    return _table("## `model`", text, rows) + f"\n{presets}\n\n{students}\n"
 
 
 if __name__ == "__main__":

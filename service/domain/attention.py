@@ -47,6 +47,7 @@ class AttentionShape:
         encoder_kind: of the encoder's self-attention, as in `ModelConfig.encoder_attention`.
         encoder_rank: columns of the encoder's self-attention; 0 for one for each token.
         cross_rank: columns of the cross-attention, likewise.
+        is_recurrent: whether the decoder is an SSRU, without self-attention.
     """
 
     num_encoder_layers: int
@@ -56,6 +57,7 @@ class AttentionShape:
     encoder_kind: str = "full"
     encoder_rank: int = 0
     cross_rank: int = 0
+    is_recurrent: bool = False
 
     @classmethod
     def of(cls, bundle: Bundle) -> AttentionShape | None:
@@ -71,10 +73,13 @@ class AttentionShape:
             config.encoder_attention,
             config.attention_rank if config.encoder_attention == "linformer" else 0,
             config.attention_rank if config.cross_attention == "linformer" else 0,
+            config.decoder == "ssru",
         )
 
     def num_layers(self, kind: AttentionKind) -> int:
         """Layers that have this attention."""
+        if self.is_recurrent and kind is AttentionKind.DECODER_SELF:
+            return 0
         is_encoder = kind is AttentionKind.ENCODER_SELF
         return self.num_encoder_layers if is_encoder else self.num_decoder_layers
 
@@ -84,7 +89,7 @@ class AttentionShape:
             return num_source * (self.encoder_rank or num_source)
         if kind is AttentionKind.CROSS:
             return num_target * (self.cross_rank or num_source)
-        return num_target * num_target
+        return 0 if self.is_recurrent else num_target * num_target
 
     def num_work(self, num_source: int, num_target: int) -> int:
         """Weights of the largest attention: whatever is selected, it is computed for all heads."""

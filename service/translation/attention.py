@@ -62,7 +62,7 @@ class AttentionOptions:
         Raises:
             InvalidArgumentError: a kind, layer or head that the model has not, or one twice; names
                 the field and the limit.
-            FailedPreconditionError: the model's encoder has no weights to return.
+            FailedPreconditionError: the model's encoder or decoder has no weights to return.
         """
         _check_distinct("options.kinds", [kind.name for kind in self.kinds])
         for name, numbers in (("layers", self.layers), ("heads", self.heads)):
@@ -71,6 +71,11 @@ class AttentionOptions:
             raise FailedPreconditionError(
                 "options.kinds: this model's encoder attends by hashing in several rounds "
                 '(encoder_attention = "lsh"), so that ENCODER_SELF has no matrix of weights'
+            )
+        if shape.is_recurrent and AttentionKind.DECODER_SELF in self.kinds:
+            raise FailedPreconditionError(
+                'options.kinds: this model\'s decoder is recurrent (decoder = "ssru") and has no '
+                "self-attention, so that DECODER_SELF has no matrix of weights"
             )
         for head in self.heads:
             _check_number("options.heads", "head", head, shape.num_heads)

@@ -27,6 +27,7 @@ MODELS: list[dict[str, Any]] = [
     {"encoder_attention": "strided", "attention_window": 3, "num_heads": 3, "d_model": 24},
     {"encoder_attention": "linformer", "attention_rank": 6},
     {"cross_attention": "linformer", "attention_rank": 6},
+    {"decoder": "ssru", "embed_start": False, "positions": "marian"},
 ]
 LENGTHS = ((1, 1), (2, 5), (5, 1), (17, 12), (40, 33))
 
@@ -44,7 +45,8 @@ def scorer_for(bundle: Bundle) -> OnnxScorer:
 def everything(bundle: Bundle, *kinds: AttentionKind, **averages: bool) -> AttentionSelection:
     shape = AttentionShape.of(bundle)
     assert shape is not None
-    wanted = tuple((kind, tuple(range(shape.num_layers(kind)))) for kind in kinds or AttentionKind)
+    layers = {kind: tuple(range(shape.num_layers(kind))) for kind in kinds or AttentionKind}
+    wanted = tuple((kind, numbers) for kind, numbers in layers.items() if numbers)
     return AttentionSelection(wanted, tuple(range(shape.num_heads)), **averages)
 
 

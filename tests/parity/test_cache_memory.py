@@ -22,15 +22,15 @@ MAX_ROWS = 6
 LONGEST = 64  # positions of the tiny model
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return tiny_bundle(tmp_path_factory.mktemp("memory") / "bundle")
+@pytest.fixture(scope="module", params=["self_attention", "ssru"])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return tiny_bundle(tmp_path_factory.mktemp("memory") / "bundle", decoder=request.param)
 
 
 def arrays_of(runner: OnnxRunner) -> list[Array]:
     cache = runner.cache
     return [
-        *cache.self_attention,
+        *cache.past.values(),
         *cache.cross_attention,
         *cache.cross_last,
         cache.source_lengths,

@@ -19,6 +19,7 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": "pre", "activation": "gelu", "ffn_dim": 50, "positions": "sinusoidal"},
     {"d_model": 24, "num_heads": 3, "ffn_dim": 33, "activation": "silu", "vocab_size": 333},
     {"d_model": 128, "num_heads": 2, "ffn_dim": 260, "vocab_size": 2048},
+    {"d_model": 24, "num_heads": 3, "decoder": "ssru", "embed_start": False},
 ]
 
 

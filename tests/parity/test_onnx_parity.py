@@ -31,6 +31,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"num_encoder_layers": 1, "num_decoder_layers": 3, "num_heads": 4, "ffn_dim": 20},
     {"d_model": 48, "num_heads": 1, "vocab_size": 331, "layer_norm_eps": 1e-3},
     {"d_model": 24, "num_heads": 3, "vocab_size": 2048, "ffn_dim": 31},  # top-k in two stages
+    {"decoder": "ssru", "embed_start": False, "positions": "marian", "output_bias": True},
+    {"decoder": "ssru", "norm": "pre", "embedding_tying": "none", "d_model": 24, "num_heads": 3},
 ]
 
 

@@ -50,6 +50,7 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": "pre", "activation": "gelu", "ffn_dim": 50, "positions": "sinusoidal"},
     {"d_model": 24, "num_heads": 3, "activation": "silu", "vocab_size": 333, "output_bias": True},
     {"embedding_tying": "none", "num_decoder_layers": 3, "scale_embeddings": False},
+    {"decoder": "ssru", "embed_start": False, "positions": "marian", "output_bias": True},
 ]
 
 

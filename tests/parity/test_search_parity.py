@@ -152,3 +152,16 @@ async def test_wider_than_the_bundle_s_own_candidates(tmp_path: Path) -> None:
     options = SearchOptions(beam_size=16)
     results = await search(bundle, sources, options, max_rows=64)
     check(Case(model, bundle, sources), results, options)
+
+
+@pytest.mark.parametrize("max_rows", [8, 64])
+async def test_with_a_recurrent_decoder(tmp_path: Path, max_rows: int) -> None:
+    """Its states begin at zero in each row, and move with hypotheses and requests."""
+    fields = {"decoder": "ssru", "embed_start": False, "positions": "marian"}
+    model = random_model(tiny_config(**fields), seed=5)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model)
+    sources = random_sources(model.config, 100, seed=3, max_length=24)
+    for options in SEARCHES[:3]:
+        results = await search(bundle, sources, options, max_rows)
+        check(Case(model, bundle, sources), results, options)
+        assert len({tuple(result.token_ids) for result in results}) > len(sources) / 2

@@ -42,6 +42,8 @@ def training_multiplications(config: ModelConfig, source: int, target: int) -> i
     if config.cross_attention == "linformer":
         keys_values += 2 * source * config.attention_rank * width
     each = 6 * width**2 + 2 * (target + memory) * width + feed_forward
+    if config.decoder == "ssru":
+        each -= 2 * width**2 + 2 * target * width
     decoder = target * each + keys_values
     output = target * width * config.vocab_size
     total = config.num_encoder_layers * encoder + config.num_decoder_layers * decoder + output

@@ -1,5 +1,8 @@
 """The KV cache of a CPU runner: attention keys and values, one row a hypothesis.
 
+An SSRU decoder has a state vector for each layer and row in place of self-attention's keys and
+values.
+
 Arrays are allocated once, for the most rows and the longest texts. They are anonymous memory maps:
 the kernel commits a page when it is first touched, so a row costs what it uses, and the computed
 size is an upper bound.
@@ -33,6 +36,7 @@ class CacheShape:
         max_source, max_target: positions of a row on either side; of the source, those that the
             decoder sees (`ModelConfig.num_memory_rows`).
         dtype: "float32" or "float16".
+        is_recurrent: whether the decoder is an SSRU.
     """
 
     num_layers: int
@@ -42,6 +46,7 @@ class CacheShape:
     max_source: int
     max_target: int
     dtype: str = "float32"
+    is_recurrent: bool = False
 
     @property
     def item_size(self) -> int:
@@ -51,9 +56,11 @@ class CacheShape:
     @property
     def num_bytes(self) -> int:
         """Bytes of all arrays together."""
-        positions = self.max_target + self.max_source + 1  # one more for `cross_last`
+        positions = self.max_source + 1  # one more for `cross_last`
+        positions += 0 if self.is_recurrent else self.max_target
+        vectors = 2 * positions + self.is_recurrent
         width = self.num_heads * self.head_dim
-        elements = 2 * self.num_layers * self.max_rows * positions * width
+        elements = self.num_layers * self.max_rows * vectors * width
         return elements * self.item_size + 4 * self.max_rows
 
 
@@ -78,6 +85,7 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
         max_source=bundle.config.num_memory_rows(limits.max_source_positions),
         max_target=limits.max_target_positions,
         dtype="float16" if bundle.precision == "fp16" else "float32",
+        is_recurrent=bundle.config.decoder == "ssru",
     )
 
 
@@ -90,7 +98,9 @@ class KVCache:
     """Self- and cross-attention keys and values of every decoder layer.
 
     Attributes:
-        self_attention: [max_rows, H, max_target, Dh] for key and value of each layer in turn.
+        self_attention: [max_rows, H, max_target, Dh] for key and value of each layer in turn; none
+            in an SSRU decoder.
+        states: [max_rows, D] for each layer of an SSRU decoder, zero before a row's first step.
         cross_attention: [max_rows, H, max_source, Dh], likewise.
         cross_last: [max_rows, 1, D], likewise: `cross_attention` at each row's last position.
         source_lengths: int32 [max_rows]; 1 for a row that never had a source.
@@ -99,17 +109,30 @@ class KVCache:
     def __init__(self, shape: CacheShape) -> None:
         heads, head_dim, rows = shape.num_heads, shape.head_dim, shape.max_rows
 
-        def allocate(*row_shape: int) -> list[Array]:
-            arrays = range(2 * shape.num_layers)
+        def allocate(*row_shape: int, a_layer: int = 2) -> list[Array]:
+            arrays = range(a_layer * shape.num_layers)
             return [_untouched_zeros((rows, *row_shape), shape.dtype) for _ in arrays]
 
-        self.self_attention = allocate(heads, shape.max_target, head_dim)
+        self.self_attention: list[Array] = []
+        self.states: list[Array] = []
+        if shape.is_recurrent:
+            self.states = allocate(heads * head_dim, a_layer=1)
+        else:
+            self.self_attention = allocate(heads, shape.max_target, head_dim)
         self.cross_attention = allocate(heads, shape.max_source, head_dim)
         self.cross_last = allocate(1, heads * head_dim)
         self.source_lengths = np.ones(rows, np.int32)
 
+    @property
+    def past(self) -> dict[str, Array]:
+        """Arrays that each step reads and writes, by name in the graphs: key_0 or state_0, say."""
+        if self.states:
+            return {f"state_{layer}": state for layer, state in enumerate(self.states)}
+        names = cache_names(len(self.self_attention) // 2)
+        return dict(zip(names, self.self_attention, strict=True))
+
     def write_source(self, rows: Sequence[int], encoded: EncodedSource, length: int) -> None:
-        """Store an encoded source.
+        """Store an encoded source in rows that are about to begin.
 
         Args:
             rows: to store it in; several for a beam.
@@ -123,6 +146,8 @@ class KVCache:
                 cross[row, :, :length] = source
                 last[row, 0] = source[:, -1].ravel()
         self.source_lengths[list(rows)] = length
+        for state in self.states:
+            state[list(rows)] = 0.0
 
     def copy_rows(self, copies: Sequence[RowCopy]) -> None:
         """Carry out `copies` as if all at once: everything is read before anything is written."""
@@ -133,6 +158,8 @@ class KVCache:
                 spans = [span.copy() for span in spans]
             for copy, span in zip(copies, spans, strict=True):
                 array[copy.target, :, copy.start : copy.stop] = span
+        for state in self.states:  # of all positions up to `stop`
+            state[[c.target for c in copies]] = state[[c.source for c in copies]]
         crossing = [copy for copy in copies if copy.cross]
         if crossing:
             self._copy_cross([c.source for c in crossing], [c.target for c in crossing])

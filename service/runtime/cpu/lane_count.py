@@ -21,5 +21,6 @@ def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
 def _num_decoder_weights(config: ModelConfig) -> int:
     """Weights of the matrices that each target token is multiplied with."""
     width = config.d_model
-    layer = 6 * width**2 + 2 * width * config.ffn_dim
+    look_back = 2 if config.decoder == "ssru" else 4
+    layer = (look_back + 2) * width**2 + 2 * width * config.ffn_dim
     return config.num_decoder_layers * layer + width * config.vocab_size

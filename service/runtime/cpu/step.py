@@ -45,8 +45,6 @@ class DecoderStep:
         rows = limits.max_rows
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
-        # The length of the buffer and not of the longest row: the same in every step.
-        self._buffer_length = np.array(limits.max_target_positions, np.int32)
         self._choices: dict[int, _Choices] = {}
         self._log_sum_exp = np.empty(rows, np.float32)
         self._inputs: dict[str, Array] = {
@@ -55,13 +53,17 @@ class DecoderStep:
             "source_lengths": cache.source_lengths,
         }
         self._outputs: dict[str, Array] = {"log_sum_exp": self._log_sum_exp}
+        for name, array in cache.past.items():
+            self._inputs[f"past_{name}"] = self._outputs[f"present_{name}"] = array
         for i, name in enumerate(cache_names(bundle.config.num_decoder_layers)):
-            self._inputs[f"past_{name}"] = cache.self_attention[i]
             self._inputs[f"cross_{name}"] = cache.cross_attention[i]
             self._inputs[f"cross_last_{name}"] = cache.cross_last[i]
-            self._outputs[f"present_{name}"] = cache.self_attention[i]
             self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
-        self._constants: dict[str, Array] = {"total_sequence_length": self._buffer_length}
+        self._constants: dict[str, Array] = {}
+        if cache.self_attention:
+            # The length of the buffer and not of the longest row: the same in every step.
+            length = np.array(limits.max_target_positions, np.int32)
+            self._constants["total_sequence_length"] = length
         if bundle.is_resident:  # made for a GPU; run on a CPU to check it
             self._inputs["running"] = np.ones(rows, np.int32)
             self._constants["source_buffer_length"] = np.array(

@@ -276,3 +276,11 @@ def test_a_weight_too_large_for_half_precision_is_refused(tmp_path: Path) -> Non
         export_checkpoint(
             save(tmp_path / "checkpoint", model), tmp_path / "bundle", ExportOptions("fp16")
         )
+
+
+def test_a_recurrent_decoder_is_refused_for_gpus(tmp_path: Path) -> None:
+    source = export_source(random_model(tiny_config(decoder="ssru")), tmp_path / "source")
+    for options in (ExportOptions("fp16"), ExportOptions(resident=True)):
+        with pytest.raises(ExportError, match=r'decoder is "ssru", .* not supported on GPUs'):
+            write_bundle(source, options, tmp_path)
+    assert not list(tmp_path.glob("*.onnx"))

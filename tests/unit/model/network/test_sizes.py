@@ -23,7 +23,8 @@ def closed_form(config: ModelConfig) -> int:
     feed_forward = d * f + f + f * d + d
     norm = 2 * d
     encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    look_back = 2 * d * d + d if config.decoder == "ssru" else attention
+    decoder = config.num_decoder_layers * (look_back + attention + feed_forward + 3 * norm)
     matrices = {"all": 1, "target": 2, "none": 3}[config.embedding_tying]
     return (
         encoder
@@ -43,6 +44,9 @@ def closed_form(config: ModelConfig) -> int:
         ("small", 8_000, 8_893_440),
         ("base", 37_000, 63_082_496),
         ("big", 37_000, 214_245_376),
+        ("student-tiny", 32_000, 16_907_008),
+        ("student-base-memory", 32_000, 31_248_896),
+        ("student-base", 32_000, 42_686_720),
     ],
 )
 def test_presets_have_their_size(name: str, vocab_size: int, count: int) -> None:

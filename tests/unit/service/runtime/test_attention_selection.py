@@ -14,8 +14,8 @@ from service.domain.attention import (
     AttentionSelection,
     AttentionShape,
 )
-from service.errors import InvalidArgumentError
-from service.translation.attention import check_weights
+from service.errors import FailedPreconditionError, InvalidArgumentError
+from service.translation.attention import AttentionOptions, check_weights
 
 SHAPES = st.builds(
     AttentionShape,
@@ -95,3 +95,12 @@ def test_the_memory_bound_grows_with_heads_and_lengths_up_to_the_limit() -> None
     assert peak(4, 100) > 4 * 6 * 4 * 100**2  # all that may be selected, in float32
     assert peak(8, 4000) == peak(8, MAX_TOKENS)
     assert peak(64, 4000) == peak(32, 4000) == 32 * MAX_COMPUTED
+
+
+def test_a_recurrent_decoder_has_no_self_attention_to_show() -> None:
+    shape = AttentionShape(2, 2, 4, 2, is_recurrent=True)
+    options = AttentionOptions((AttentionKind.CROSS, AttentionKind.DECODER_SELF))
+    with pytest.raises(FailedPreconditionError, match=r'"ssru".*DECODER_SELF'):
+        options.selection(shape)
+    assert AttentionOptions((AttentionKind.CROSS,)).selection(shape).kinds
+    assert shape.num_layers(AttentionKind.DECODER_SELF) == 0

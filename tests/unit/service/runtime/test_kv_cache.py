@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,20 @@ def test_cross_attention_follows_only_where_asked(cache: KVCache) -> None:
         assert (array[[0, 3, 4, 5]] == old[[0, 3, 4, 5]]).all()
     for array, old in zip(cache.cross_last, last, strict=True):
         assert (array == old[[0, 0, 1, 3, 4, 5]]).all()
+
+
+def test_states_of_a_recurrent_decoder_begin_at_zero_and_move_whole() -> None:
+    shape = dataclasses.replace(SHAPE, is_recurrent=True)
+    cache = KVCache(shape)
+    arrays = [*cache.states, *cache.cross_attention, *cache.cross_last]
+    assert shape.num_bytes == sum(array.nbytes for array in (*arrays, cache.source_lengths))
+    assert not cache.self_attention
+    assert list(cache.past) == ["state_0", "state_1"]
+    for layer, state in enumerate(cache.states):
+        state[:] = np.arange(6)[:, None] + 10 * layer + 1
+    cache.copy_rows([RowCopy(0, 1, 7, 8), RowCopy(1, 0, 2, 6, cross=False), RowCopy(3, 4, 0, 9)])
+    for layer, state in enumerate(cache.states):
+        assert state[:, -1].tolist() == [n + 10 * layer + 1 for n in (1, 0, 2, 3, 3, 5)]
+    encoded = [np.ones((1, 2, 4, 8), np.float32) for _ in range(4)]
+    cache.write_source((1, 5), EncodedSource(encoded, 0), length=4)
+    assert all(not state[[1, 5]].any() and state[[0, 2, 3, 4]].all() for state in cache.states)

@@ -1,0 +1,212 @@
+"""A student's network held against fxtranslate, an independent engine that reads the same files.
+
+fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
+activations in the same way. It adds up in another order, which changes a rounding now and then: so
+translations may differ where two tokens are nearly equal, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.students.files import StudentFiles
+from model.bundle.piece_tokenizer import PieceTokenizer
+from model.network.transformer import DecoderCache, Transformer
+
+_ENGINE = "fxtranslate"
+# Nats between two tokens that are nearly equal, to an engine with 8-bit activations.
+_NEAR_TIE = 0.1
+_MOST_STEPS = 2000  # of the search for one translation
+_LEAST_LIMIT = 2  # times the source's tokens, after which the engine may cut a translation
+
+
+@dataclass(frozen=True)
+class StudentAgreement:
+    """Outcome of the comparison.
+
+    Attributes:
+        fxtranslate: the engine's version.
+        num_sentences: compared sentences.
+        num_identical: sentences with the same greedy translation.
+        num_ties: other sentences, which differ in near ties alone.
+        first_difference: the first of those, or "".
+    """
+
+    fxtranslate: str
+    num_sentences: int
+    num_identical: int
+    num_ties: int
+    first_difference: str
+
+    def __str__(self) -> str:
+        """In words."""
+        text = (
+            f"of {self.num_sentences} sentences, {self.num_identical} are translated as by "
+            f"{_ENGINE} {self.fxtranslate}"
+        )
+        if not self.num_ties:
+            return text
+        return (
+            f"{text}; {self.num_ties} differ where two tokens are nearly equal, the first of them "
+            f"{self.first_difference!r:.80}"
+        )
+
+
+@dataclass(frozen=True)
+class FxtranslateComparison:
+    """The comparison of a student.
+
+    Attributes:
+        files: the student's files.
+        model: our network.
+        tokenizer: ours.
+        unk_id: which is never chosen.
+        alphas: of `StudentNetwork`.
+    """
+
+    files: StudentFiles
+    model: Transformer
+    tokenizer: PieceTokenizer
+    unk_id: int
+    alphas: Mapping[str, float]
+    engine: str = _ENGINE
+
+    def is_possible(self) -> bool:
+        """Whether fxtranslate is installed, and reads such a file."""
+        return importlib.util.find_spec(_ENGINE) is not None and ".bin" in self.files.weights.name
+
+    @torch.inference_mode()
+    def compare(
+        self, sentences: Sequence[str], on_progress: Callable[[str, int, int], None] | None
+    ) -> StudentAgreement:
+        """Translate every sentence with both, greedily.
+
+        Raises:
+            ExportError: fxtranslate can't read the files, or a translation differs elsewhere than
+                in near ties; names the sentence.
+        """
+        translator = self._translator()
+        identical, ties = 0, []
+        for done, sentence in enumerate(sentences):
+            if on_progress is not None:
+                on_progress(f"comparing with {_ENGINE}", done, len(sentences))
+            theirs = str(translator.translate(sentence))
+            with _rounded_activations(self.model, self.alphas):
+                num_ties = _Retraced(self, sentence, theirs).num_ties()
+            identical += num_ties == 0
+            if num_ties:
+                ties.append(sentence)
+        if on_progress is not None:
+            on_progress(f"comparing with {_ENGINE}", len(sentences), len(sentences))
+        version = importlib.metadata.version(_ENGINE)
+        first = ties[0] if ties else ""
+        return StudentAgreement(version, len(sentences), identical, len(ties), first)
+
+    def _translator(self) -> Any:
+        from export.marian.binary import read_compressed
+
+        engine: Any = importlib.import_module(_ENGINE)
+        vocabularies = [self.files.vocabulary(file) for file in self.files.vocabularies]
+        try:
+            return engine.Translator(read_compressed(self.files.weights), *vocabularies)
+        except Exception as exc:  # whatever a field that only it reads leads to
+            reason = str(exc).strip().partition("\n")[0]
+            raise ExportError(f"{_ENGINE} cannot read {self.files.weights}: {reason:.300}") from exc
+
+
+@contextlib.contextmanager
+def _rounded_activations(model: Transformer, alphas: Mapping[str, float]) -> Iterator[None]:
+    """Round the inputs of all linear maps as engines with static scales do."""
+    handles = []
+    for name, module in model.named_modules():
+        if name in alphas:
+
+            def rounded(
+                _: nn.Module, given: tuple[Tensor, ...], alpha: float = alphas[name]
+            ) -> tuple[Tensor, ...]:
+                return ((given[0] * alpha).round().clamp(-127, 127) / alpha,)
+
+            handles.append(module.register_forward_pre_hook(rounded))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Retraced:
+    """The search for a given translation among those that our network holds for the best.
+
+    Best tokens first, and others only within `_NEAR_TIE` of the best; as far as the text agrees.
+    """
+
+    def __init__(self, comparison: FxtranslateComparison, sentence: str, text: str) -> None:
+        self._model, self._tokenizer = comparison.model, comparison.tokenizer
+        self._never = [comparison.unk_id, comparison.model.config.bos_id]
+        self._sentence, self._text = sentence, text
+        self._steps = _MOST_STEPS
+
+    def num_ties(self) -> int:
+        """How many tokens of the text are not our best, nearly equal as they are.
+
+        Raises:
+            ExportError: the text is none of ours.
+        """
+        config = self._model.config
+        ids = self._tokenizer.encode(self._sentence)[: config.num_source_positions - 1]
+        source = torch.tensor([[*ids, config.eos_id]])
+        mask = torch.ones_like(source, dtype=torch.bool)
+        cache = self._model.start_cache(self._model.encode(source, mask), mask)
+        best: list[int] = []
+        waiting: list[tuple[list[int], int, DecoderCache]] = [([], 0, cache)]
+        while waiting and self._steps:
+            self._steps -= 1
+            tokens, ties, cache = waiting.pop()
+            if tokens and tokens[-1] == config.eos_id:
+                return ties
+            best = max(best, tokens, key=len)
+            if len(tokens) >= _LEAST_LIMIT * source.size(1) and self._is_whole(tokens):
+                return ties  # cut there, at its limit of length
+            if len(tokens) >= config.num_target_positions:
+                continue
+            last = tokens[-1] if tokens else config.bos_id
+            for gap, token, after in reversed(self._nearly_best(cache, last)):
+                longer = [*tokens, token]
+                if self._agrees(longer, token):
+                    waiting.append((longer, ties + (gap > 0), after))
+        raise ExportError(
+            f"the imported network differs from {_ENGINE}, for {self._sentence!r}: after "
+            f"{self._tokenizer.target.decode(best)!r:.200}, {_ENGINE} goes on with another token "
+            f"than the best ones here, to {self._text!r:.200}"
+        )
+
+    def _nearly_best(self, cache: DecoderCache, last: int) -> list[tuple[float, int, DecoderCache]]:
+        """Tokens near the best one, with their distance from it, and the cache after `last`."""
+        after = cache.select(torch.tensor([0]))
+        logits: Tensor = self._model.step(torch.tensor([last]), after)[0]
+        logits[self._never] = -torch.inf
+        values, tokens = logits.topk(8)
+        return [
+            (values[0].item() - value, int(token), after)
+            for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
+            if values[0].item() - value <= _NEAR_TIE
+        ]
+
+    def _agrees(self, tokens: list[int], token: int) -> bool:
+        """Whether the text can begin with these tokens; at its end, whether it is theirs."""
+        text = self._tokenizer.target.decode(tokens)
+        if token == self._model.config.eos_id:
+            return text == self._text
+        return self._text.startswith(text)
+
+    def _is_whole(self, tokens: list[int]) -> bool:
+        return self._tokenizer.target.decode(tokens) == self._text

@@ -1,0 +1,143 @@
+"""Imported students translate as fxtranslate does, an independent engine that reads their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+from dragoman import VerbatimKinds
+from dragoman.client import TranslationError
+from export.bundle_writer import ExportOptions
+from export.importer import import_directory
+from export.students.reader import read_student
+from model.bundle.bundle import Bundle
+from model.evaluation.search import greedy_search
+from service.runtime.cpu.runner import OnnxRunner
+from tests.foreign_models import TEXTS
+from tests.integration.servers import running_bundle
+from tests.runner_loops import greedy_steps, rows_equal
+from tests.students import random_student, student_config, vocabulary, write_student
+
+SIZES: list[tuple[str, dict[str, Any]]] = [
+    ("student-tiny", {}),
+    ("student-base-memory", {}),
+    ("student-base", {}),
+    ("student-tiny", {"embedding_tying": "target"}),
+]
+NUM_SENTENCES = 30
+
+
+def sentences(count: int) -> list[str]:
+    """Words that the vocabulary knows: fxtranslate cuts unknown characters otherwise."""
+    draw = np.random.default_rng(0)
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    words = [word for text in TEXTS for word in text.split()]
+    words = [word for word in words if 1 not in known.encode(word)]
+    return [" ".join(draw.choice(words, draw.integers(1, 9)).tolist()) for _ in range(count)]
+
+
+def write(path: Path, size: str, fields: dict[str, Any]) -> None:
+    """A random student, whose scales fit what it is to translate."""
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    sources = [[*known.encode(text), 0] for text in sentences(NUM_SENTENCES)]
+    write_student(path, random_student(student_config(size, **fields)), sources)
+
+
+@pytest.mark.parametrize(("size", "fields"), SIZES, ids=lambda x: str(x))
+def test_translations_are_those_of_fxtranslate(
+    tmp_path: Path, size: str, fields: dict[str, Any]
+) -> None:
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    write(tmp_path / "ende", size, fields)
+    found = read_student(tmp_path / "ende", None)
+    assert found.comparison is not None
+    assert found.comparison.is_possible()
+    agreement = found.comparison.compare(sentences(NUM_SENTENCES), None)
+    assert agreement.num_sentences == NUM_SENTENCES
+    assert agreement.num_identical + agreement.num_ties == NUM_SENTENCES
+    assert agreement.num_identical >= 5  # random weights make many tokens nearly equal
+
+
+def test_a_wrong_network_is_found(tmp_path: Path) -> None:
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    from export.errors import ExportError
+
+    write(tmp_path / "ende", "student-tiny", {})
+    found = read_student(tmp_path / "ende", None)
+    assert found.comparison is not None
+    unit = next(found.model.decoder.each_layer()).recurrence
+    unit.candidate.weight.data.mul_(3.0)
+    with pytest.raises(ExportError, match="the imported network differs from fxtranslate, for '"):
+        found.comparison.compare(sentences(NUM_SENTENCES), None)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_imported_whole(tmp_path: Path, precision: str) -> None:
+    """The bundle is proven against the network, and a row of it doesn't depend on others."""
+    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
+    write(tmp_path / "ende", "student-tiny", fields)
+    options = ExportOptions(precision)
+    wanted = sentences(6) if precision == "fp32" else None
+    made = import_directory(
+        tmp_path / "ende",
+        tmp_path / "bundle",
+        options,
+        sentences=wanted,
+        num_sentences=6 if precision == "fp32" else 0,
+        threads=1,
+    )
+    bundle = Bundle.load(tmp_path / "bundle")
+    assert bundle.name == "en-de"
+    assert bundle.config.decoder == "ssru"
+    assert (bundle.alignment_layer, bundle.alignment_head) == (1, 0)
+    assert (made.proof is None) == (precision == "int8")
+    assert bundle.manifest["provenance"]["imported_from"]["architecture"].startswith(
+        "Marian student"
+    )
+    runner = OnnxRunner(bundle, max_rows=8, intra_op_threads=1)
+    sources = [(5, 6, 0), (7, 30, 31, 90, 0), (0,), (44, 45, 0)]
+    start = bundle.config.bos_id
+    together = greedy_steps(runner, sources, 8, start)
+    for row, source in enumerate(sources):
+        alone = greedy_steps(runner, [source], 8, start)
+        pairs = zip(together, alone, strict=True)
+        assert all(rows_equal(many, row, one, 0) for many, one in pairs)
+
+
+async def test_served(tmp_path: Path) -> None:
+    """Translations are the network's, and decoder self-attention is refused by name."""
+    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
+    model = random_student(student_config("student-tiny", **fields))
+    model.output_projection.bias.data[0] = -1.0  # few texts end at once
+    write_student(tmp_path / "ende", model)
+    import_directory(tmp_path / "ende", tmp_path / "bundle", ExportOptions("fp32"), num_sentences=0)
+    network = read_student(tmp_path / "ende", None)
+    texts, tokenizer = [text for text in sentences(200) if text.isascii()][:8], network.tokenizer
+    expected = []
+    for text in texts:
+        source = torch.tensor([[*tokenizer.encode(text), 0]])
+        mask = torch.ones_like(source, dtype=torch.bool)
+        network.model.output_projection.bias.data[1] = -1e9  # <unk>, which is never chosen
+        (found,) = greedy_search(network.model, source, mask, 20)
+        expected.append(tokenizer.target.decode(found.token_ids))
+    async with running_bundle(tmp_path / "bundle", in_process=True) as real:
+        batch = await real.client.translate(
+            texts,
+            max_new_tokens=20,
+            split_sentences=False,
+            verbatim=VerbatimKinds.none(),
+            adapt_letter_case=False,
+        )
+        with pytest.raises(TranslationError, match=r"DECODER_SELF has no matrix of weights"):
+            await real.client.attention(texts[0], kinds=["decoder_self"])
+        view = await real.client.attention(texts[0], max_new_tokens=9)
+    assert [translation.text for translation in batch.translations] == expected
+    assert len({*expected}) > len(texts) / 2
+    assert view.maps
