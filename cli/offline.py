@@ -43,7 +43,7 @@ class OfflineOptions:
 
 
 @dataclass(frozen=True)
-class Translated:
+class OfflineTranslations:
     """Translations of a model.
 
     Attributes:
@@ -61,7 +61,7 @@ class Translated:
     num_cut: int
 
 
-Translator = Callable[[Path, Sequence[str], OfflineOptions, OnProgress], Translated]
+Translator = Callable[[Path, Sequence[str], OfflineOptions, OnProgress], OfflineTranslations]
 
 
 def translator_for(model: Path, options: OfflineOptions) -> Translator:
@@ -88,7 +88,7 @@ def _direction(directions: Directions, options: OfflineOptions) -> tuple[str, st
 
 def _translate_with_checkpoint(
     path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
-) -> Translated:
+) -> OfflineTranslations:
     from cli.progress import log_to_standard_error
 
     try:
@@ -121,7 +121,7 @@ def _translate_with_checkpoint(
         on_progress=on_progress,
     )
     num_cut = _num_longer(checkpoint.tokenizer, sentences, limit)
-    return Translated("checkpoint", beam_size, target, translations, num_cut)
+    return OfflineTranslations("checkpoint", beam_size, target, translations, num_cut)
 
 
 def _num_longer(tokenizer: Tokenizer, sentences: Sequence[str], max_tokens: int) -> int:
@@ -138,7 +138,7 @@ def _torch_device(name: str) -> str:
 
 def _translate_with_bundle(
     path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
-) -> Translated:
+) -> OfflineTranslations:
     import asyncio
 
     from model.bundle.bundle import Bundle
@@ -184,7 +184,7 @@ def _translate_with_bundle(
     for index, ids in zip(indices, outputs, strict=True):
         translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
-    return Translated("bundle", search.beam_size, target, translations, num_cut)
+    return OfflineTranslations("bundle", search.beam_size, target, translations, num_cut)
 
 
 def _with_whole_position_table(bundle: Bundle) -> Bundle:

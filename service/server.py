@@ -38,7 +38,7 @@ from service.ports.grpc.admin import AdminServer
 from service.ports.grpc.health import HealthService
 from service.ports.grpc.reflection import Reflection
 from service.ports.grpc.server import bind, create_grpc_server
-from service.ports.metrics_port import HttpEndpoint, Probes
+from service.ports.metrics_port import MetricsEndpoint, Probes
 from service.ports.tls import exposed_hosts, server_tls
 from service.settings import Settings
 from service.text.glossaries.files import GlossaryFiles
@@ -100,7 +100,7 @@ class Server:
         self._models = models
         self._metrics = metrics
         self._registry: Registry
-        self._endpoint: HttpEndpoint | None = None
+        self._endpoint: MetricsEndpoint | None = None
         self._health = HealthService((SERVICE,), _MAX_WATCHES)
         self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
         glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
@@ -182,7 +182,7 @@ class Server:
         self._reflection.add_to(self._grpc)
         credentials = self._tls.grpc_credentials() if self._tls else None
         self.port = bind(self._grpc, settings.host, settings.port, credentials)
-        self._endpoint = HttpEndpoint(
+        self._endpoint = MetricsEndpoint(
             self._metrics.registry,
             self.probes,
             settings.metrics_host,

@@ -44,7 +44,7 @@ class Output:
     ended: bool
 
 
-class Backend(Protocol):
+class BatchBackend(Protocol):
     """Translates batches."""
 
     async def start(self) -> None:
@@ -113,7 +113,7 @@ class BatchEngine:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: BatchBackend,
         policy: BatchPolicy,
         limits: RunnerLimits,
         observer: EngineObserver | None = None,

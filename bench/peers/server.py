@@ -12,7 +12,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import typer
 
-from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
+from bench.peers.batch_engine import BatchBackend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle.bundle import Bundle
@@ -32,7 +32,7 @@ KINDS = ("ctranslate2", "static", "per-request")
 
 def peer_model(
     bundle: Bundle,
-    backend: Backend,
+    backend: BatchBackend,
     policy: BatchPolicy,
     metrics: ServerMetrics,
     name: str,

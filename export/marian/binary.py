@@ -120,7 +120,7 @@ def read_binary(file: Path) -> dict[str, Item]:
     Raises:
         ExportError: it can't be read, is no such file, or is cut off; names the field.
     """
-    return _Reader(file, memoryview(read_compressed(file))).items()
+    return _BinaryReader(file, memoryview(read_compressed(file))).items()
 
 
 def read_compressed(file: Path) -> bytes:
@@ -173,7 +173,7 @@ def _read_bounded(file: Path, stream: Any, most: int) -> bytes:
     return found.getvalue()
 
 
-class _Reader:
+class _BinaryReader:
     """Reads a file from its beginning, field by field."""
 
     def __init__(self, file: Path, content: memoryview) -> None:

@@ -83,7 +83,7 @@ class Probes:
         return self._not_ready or await self.why_not_live()
 
 
-class HttpEndpoint:
+class MetricsEndpoint:
     """Serves /metrics, /livez and /readyz in a thread with an event loop of its own.
 
     So a scrape delays no call, and a probe is answered when the server's event loop hangs.

@@ -19,7 +19,7 @@ from service.errors import StartupError
 from service.fronts.http.transfers import HttpLimits
 from service.observability.metrics import ServerMetrics
 from service.ports.certificates import ServerTls, TlsFiles
-from service.ports.metrics_port import MAX_CONNECTIONS, HttpEndpoint, Probes
+from service.ports.metrics_port import MAX_CONNECTIONS, MetricsEndpoint, Probes
 from tests.certificates import CertificateFolder
 
 Ask = Callable[..., tuple[int, str, HTTPMessage]]
@@ -31,10 +31,10 @@ def probes() -> Probes:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[HttpEndpoint]:
+def endpoint() -> Iterator[MetricsEndpoint]:
     """One that is asked by the name of a proxy too."""
     registry = ServerMetrics().registry
-    made = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["proxy"])
+    made = MetricsEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["proxy"])
     yield made
     made.close()
 
@@ -42,7 +42,7 @@ def endpoint() -> Iterator[HttpEndpoint]:
 @pytest.fixture(scope="module")
 def ask(probes: Probes) -> Iterator[Ask]:
     """Sends a request; status, text and headers of the answer."""
-    endpoint = HttpEndpoint(ServerMetrics().registry, probes, "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(ServerMetrics().registry, probes, "127.0.0.1", 0)
 
     def send(path: str, method: str = "GET") -> tuple[int, str, HTTPMessage]:
         url = f"http://127.0.0.1:{endpoint.port}{path}"
@@ -118,7 +118,7 @@ class Broken:
         raise ValueError("broken collector")
 
 
-def connect(endpoint: HttpEndpoint, sent: bytes = b"") -> socket.socket:
+def connect(endpoint: MetricsEndpoint, sent: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", endpoint.port))
     connection.sendall(sent)
     return connection
@@ -141,14 +141,14 @@ def test_a_failure_is_logged_and_a_connection_that_breaks_is_not(
 ) -> None:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Broken())
-    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, HttpLimits(head_seconds=0.0))
+    endpoint = MetricsEndpoint(registry, Probes(), "127.0.0.1", 0, HttpLimits(head_seconds=0.0))
     starts = (b"", b"GET /met", b"GET /livez HTTP/1.1\r\nX: ")
     for start in starts:
         reset(connect(endpoint, start))
     for connection in [connect(endpoint, start) for start in starts]:
         assert b" 200 " not in received(connection)  # the deadline ends it
     endpoint.close()
-    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(registry, Probes(), "127.0.0.1", 0)
     assert b" 500 " in received(connect(endpoint, b"GET /metrics HTTP/1.0\r\n\r\n"))
     endpoint.close()
     assert capfd.readouterr().err == ""
@@ -158,7 +158,7 @@ def test_a_failure_is_logged_and_a_connection_that_breaks_is_not(
 
 
 def test_a_request_has_a_deadline_however_often_a_byte_comes() -> None:
-    endpoint = HttpEndpoint(
+    endpoint = MetricsEndpoint(
         CollectorRegistry(), Probes(), "127.0.0.1", 0, HttpLimits(head_seconds=0.1)
     )
     dripping = connect(endpoint, b"GET /livez HTTP/1.1\r\nX: ")
@@ -183,7 +183,7 @@ def test_idle_connections_give_way_to_a_scrape(tmp_path: Path, is_tls: bool) -> 
     metrics = ServerMetrics()
     tls = ServerTls(TlsFiles(folder.certificate, folder.key), metrics) if is_tls else None
     limits = HttpLimits(head_seconds=600.0)
-    endpoint = HttpEndpoint(metrics.registry, Probes(), "127.0.0.1", 0, limits, tls=tls)
+    endpoint = MetricsEndpoint(metrics.registry, Probes(), "127.0.0.1", 0, limits, tls=tls)
     start = b"" if is_tls else b"GET /metrics HTTP/1.1\r\nX: "
     silent = [connect(endpoint, start) for _ in range(2 * MAX_CONNECTIONS)]
     scheme, context = "http", None
@@ -202,7 +202,7 @@ def test_idle_connections_give_way_to_a_scrape(tmp_path: Path, is_tls: bool) -> 
     endpoint.close()
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(endpoint: HttpEndpoint) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(endpoint: MetricsEndpoint) -> None:
     head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
     with connect(endpoint, head) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
@@ -217,7 +217,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(endpoint: HttpEndpoint) -> 
     ],
 )
 def test_metrics_are_for_this_hosts_names_only(
-    endpoint: HttpEndpoint, host: str, status: int
+    endpoint: MetricsEndpoint, host: str, status: int
 ) -> None:
     """A site's name may resolve to 127.0.0.1; its page could read the answer."""
 
@@ -234,7 +234,7 @@ def test_metrics_are_for_this_hosts_names_only(
     [b"GET /metrics?name[]=%ff HTTP/1.1", b"GET /metrics HTTP/1.1\r\nAccept: \xff"],
 )
 def test_what_is_no_utf_8_is_no_failure_of_the_server(
-    endpoint: HttpEndpoint, request_line_and_header: bytes, caplog: pytest.LogCaptureFixture
+    endpoint: MetricsEndpoint, request_line_and_header: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     request = request_line_and_header + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert received(connect(endpoint, request)).split()[1] in (b"200", b"400")
@@ -244,7 +244,7 @@ def test_what_is_no_utf_8_is_no_failure_of_the_server(
 def test_the_names_of_a_proxy_are_allowed_by_the_setting_for_http() -> None:
     registry = CollectorRegistry()
     with pytest.raises(StartupError, match="http_allowed_hosts"):
-        HttpEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["https://proxy"])
+        MetricsEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["https://proxy"])
 
 
 def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:
@@ -253,12 +253,12 @@ def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=rf"127.0.0.1:{port}.*--metrics-port"):
-            HttpEndpoint(ServerMetrics().registry, Probes(), "127.0.0.1", port)
+            MetricsEndpoint(ServerMetrics().registry, Probes(), "127.0.0.1", port)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_it_listens_on_ipv6_too() -> None:
-    endpoint = HttpEndpoint(ServerMetrics().registry, Probes(), "::1", 0)
+    endpoint = MetricsEndpoint(ServerMetrics().registry, Probes(), "::1", 0)
     with urllib.request.urlopen(f"http://[::1]:{endpoint.port}/livez") as answer:
         assert answer.status == 200
     endpoint.close()
