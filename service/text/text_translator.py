@@ -5,7 +5,7 @@ from __future__ import annotations
 from service.text.interface import LinkedTranslator
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
-from service.text.things.sentence_repair import TermRules
+from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.translation.pivot import PivotTranslator
 from service.translation.translator import Translator

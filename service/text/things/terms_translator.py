@@ -21,7 +21,9 @@ from service.common.fairness import checkpoint, in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
-from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
+from service.text.things.checks import looked_at
+from service.text.things.scanned import TermRules
+from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair
 from service.text.things.text_parts import may_need_care, parts_of
 from service.text.windows import cancelled, in_windows
 from service.translation.engine_call import CallArguments, admitted_once
@@ -42,6 +44,8 @@ _AHEAD = 8
 # Texts of so many characters are divided within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 1000
 _SCAN_CHARACTERS = 200_000
+# No sequence of so many tokens occurs twice in a translation that must not repeat itself.
+_NO_REPEAT = 3
 
 _T = TypeVar("_T")
 
@@ -72,7 +76,8 @@ class TermsTranslator:
         size = sum(map(len, texts))
         scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
         if not scanned or size > self._limits.max_request_characters:
-            return await self._below.translate(texts, options, **shared)
+            results = await self._below.translate(texts, options, **shared)
+            return [await self._looked_at(*pair) for pair in zip(texts, results, strict=True)]
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
@@ -89,6 +94,13 @@ class TermsTranslator:
                         await checkpoint()
                         joined[part.text_index].add(part)
         return [text.result(name) for text, name in zip(joined, names, strict=True)]
+
+    async def _looked_at(self, text: str, result: TextResult) -> TextResult:
+        """The result of a text without anything to take care of, with warnings."""
+        if not self._rules.kinds or result.error is not None:
+            return result
+        warnings = await looked_at(text, result.text)
+        return replace(result, warnings=warnings) if warnings else result
 
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
@@ -268,7 +280,13 @@ class _Call:
         async for event in self._below.stream(part.part.text, self._options, **self._shared):
             if isinstance(event, TextResult):
                 part.take(event, seconds)
+                await self._look_at(part, event)
+                event = replace(event, warnings=part.warnings) if part.warnings else event
             yield event
+
+    async def _look_at(self, part: TranslatedPart, result: TextResult) -> None:
+        if self._rules.kinds and result.error is None:
+            part.warnings = await looked_at(part.part.text, result.text)
 
     @property
     def _seconds(self) -> float:
@@ -276,7 +294,13 @@ class _Call:
 
     def _job(self, part: TranslatedPart) -> _Job:
         assert part.part.sentence is not None, "it needs care"
-        repair = SentenceRepair(part.part.sentence, self._rules, links=self._options.links)
+        options = self._options
+        repair = SentenceRepair(
+            part.part.sentence,
+            self._rules,
+            links=options.links,
+            is_shown=options.returns_sentences,
+        )
         run = repair.run()
         return _Job(part, repair, run, next(run))
 
@@ -287,6 +311,7 @@ class _Call:
             results = await self._called(portion, texts, self._options)
             for part, (seconds, result) in zip(portion, results, strict=True):
                 part.take(result, seconds)
+                await self._look_at(part, result)
 
     async def _repair(self, jobs: Sequence[_Job]) -> None:
         """Advance all jobs together, until each has its translation or has failed."""
@@ -306,6 +331,7 @@ class _Call:
                 except StopIteration as end:
                     job.part.candidate = end.value
                     job.part.used = job.repair.used(end.value)
+                    job.part.warnings = job.repair.warnings
             jobs, is_first = open_jobs, False
 
     async def _attempted(
@@ -359,6 +385,9 @@ class _Call:
             links=attempt.links or self._options.links,
             target_prefix=attempt.prefix,
         )
+        if not attempt.repeats:
+            size = options.search.no_repeat_ngram_size or _NO_REPEAT
+            options = replace(options, search=replace(options.search, no_repeat_ngram_size=size))
         if not is_first or attempt.scores:
             shown = 1 if attempt.scores else None
             options = replace(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from model.bundle.tokenizer import Span
 from service.text.glossaries.glossary import TermMatch
 from service.text.things.edits import Edit
-from service.text.things.number_forms import forms, preferred, words
-from service.text.things.things import Occurrences, Thing, ThingKind
+from service.text.things.thing_forms import forms_of
+from service.text.things.things import Form, Occurrences, Thing
 from service.translation.links import Link
 
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
@@ -47,6 +48,7 @@ class Need:
         wrong: how it would be wrong though a model writes it so: put right in its place.
         may_repeat: whether more of it than in the sentence are right.
         puts: the string to put for each place, if not the first form.
+        given: what the model reads in its place; None for the thing itself, or a stand-in.
     """
 
     spans: tuple[Span, ...]
@@ -54,6 +56,7 @@ class Need:
     wrong: tuple[str, ...] = ()
     may_repeat: bool = False
     puts: tuple[str, ...] = ()
+    given: str | None = None
 
 
 class Needs:
@@ -69,6 +72,11 @@ class Needs:
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self._needs)
+
+    def given(self) -> dict[Span, str]:
+        """What the model reads in place of parts of the sentence, where that is no stand-in."""
+        needs = self._needs.values()
+        return {span: need.given for need in needs if need.given for span in need.spans}
 
     def found(self, candidate: Candidate) -> dict[str, list[Span]]:
         """Where a candidate has each of them."""
@@ -148,7 +156,13 @@ class Needs:
                 yield Edit(Span(span.start - has_space, span.end), "")
 
 
-def thing_needs(things: Sequence[Thing], source: str, target: str, terms: str = "") -> Needs:
+def thing_needs(
+    things: Sequence[Thing],
+    source: str,
+    target: str,
+    terms: str = "",
+    built: Mapping[Span, str] = MappingProxyType({}),
+) -> Needs:
     """The needs of things.
 
     Args:
@@ -157,20 +171,27 @@ def thing_needs(things: Sequence[Thing], source: str, target: str, terms: str = 
         target: of the translation.
         terms: the translations of the sentence's terms: what is part of one may be there more often
             than in the sentence.
+        built: what to put for some things.
     """
     places: dict[str, list[Thing]] = {}
     for thing in things:
         places.setdefault(thing.text, []).append(thing)
+    num_times = sum(thing.form is Form.TIME for thing in things)
     needs = {}
     for text, same in places.items():
         spans = tuple(thing.span for thing in same)
-        if same[0].kind is not ThingKind.NUMBER:
-            needs[text] = Need(spans, (text,), may_repeat=text in terms)
+        if same[0].span in built:
+            needs[text] = Need(spans, (built[same[0].span],), may_repeat=True)
             continue
-        spelled = [form for word in words(text, target) for form in (word, word.capitalize())]
-        best = preferred(text, source, target)
-        wrong = (text,) if best != text else ()
-        needs[text] = Need(spans, (*forms(text, source, target), *spelled), wrong, True)
+        forms = forms_of(same[0], source, target)
+        is_other_time = same[0].form is Form.TIME and num_times > 1
+        needs[text] = Need(
+            spans,
+            forms.right,
+            () if is_other_time else forms.wrong,
+            may_repeat=not forms.is_exact or text in terms,
+            given=forms.given,
+        )
     return Needs(needs)
 
 

@@ -1,0 +1,124 @@
+"""What is wrong with a translation that its source shows: checked for every sentence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from model.bundle.spans import Span
+from service.common.fairness import in_thread
+from service.text.things.quotes import quotes_of
+from service.text.things.runs import surplus_run
+from service.translation.results import TranslationWarning, WarningKind
+
+_UNKNOWN = "\ufffd"
+# Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
+_TOKEN = re.compile(r"\w++")
+_DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
+_MAX_SHOWN = 200
+# Texts of so many characters are looked at within some milliseconds.
+_SMALL_CHARACTERS = 1000
+_NUMBER_WORDS = {
+    "en": re.compile(
+        r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
+        r"|forty|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|millions?|billions?|dozens?|half"
+        r"|quarter|noon|midnight|first|second|third|\w+th|twice|once|both|no|last|decade|cent(?:ury|uries))\b"
+    )
+}
+
+
+def flaws(
+    source: str,
+    text: str,
+    source_things: Sequence[Span] = (),
+    things: Sequence[Span] = (),
+) -> list[TranslationWarning]:
+    """What is wrong with a translation, apart from its things.
+
+    Args:
+        source: the sentence.
+        text: its translation.
+        source_things: where the sentence has things.
+        things: where the translation has them.
+    """
+    found = []
+    rest, source_rest = _without(text, things), _without(source, source_things)
+    if _UNKNOWN in rest and _UNKNOWN not in source_rest:
+        found.append((WarningKind.CHARACTER, _UNKNOWN))
+    signs, own = Counter(_SIGNS.findall(rest)), Counter(_SIGNS.findall(source_rest))
+    if signs != own:
+        different = "".join(sorted((signs - own) + (own - signs)))
+        found.append((WarningKind.SIGNS, different))
+    if len(quotes_of(text, things)) != len(quotes_of(source, source_things)):
+        found.append(
+            (WarningKind.QUOTES, "".join(q.text for q in quotes_of(source, source_things)))
+        )
+    if (run := surplus_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
+    if not is_plausible(source_rest, rest):
+        found.append((WarningKind.LENGTH, ""))
+    return [TranslationWarning(kind, what, source) for kind, what in found]
+
+
+async def looked_at(source: str, text: str) -> list[TranslationWarning]:
+    """What is wrong with the translation of a text that nothing was done for."""
+
+    def look() -> list[TranslationWarning]:
+        found = []
+        if _UNKNOWN in text and _UNKNOWN not in source:
+            found.append(TranslationWarning(WarningKind.CHARACTER, _UNKNOWN, source[:_MAX_SHOWN]))
+        for line, translated in _lines(source, text):
+            if (run := surplus_run(line, translated)) is not None:
+                shown = translated[slice(*run)][:_MAX_SHOWN]
+                found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
+            if not is_plausible(line, translated):
+                found.append(TranslationWarning(WarningKind.LENGTH, "", line[:_MAX_SHOWN]))
+        return found
+
+    if len(text) <= _SMALL_CHARACTERS:
+        return look()
+    return await in_thread(look)
+
+
+def _lines(source: str, text: str) -> list[tuple[str, str]]:
+    """Lines with their translations; the whole texts if their numbers of lines differ."""
+    sources, texts = source.splitlines(), text.splitlines()
+    if len(sources) != len(texts):
+        return [(source, text)]
+    return list(zip(sources, texts, strict=True))
+
+
+def added_numbers(source: str, text: str, things: Sequence[Span], language: str) -> list[str]:
+    """Numbers of a translation that its sentence doesn't have, if it says none in words."""
+    if not _DIGITS.search(text):
+        return []
+    pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
+    if pattern is None or pattern.search(source):
+        return []
+    return _DIGITS.findall(_without(text, things))
+
+
+def is_plausible(source: str, text: str) -> bool:
+    """Whether a translation can be that short or long."""
+    words = _TOKEN.findall(source)
+    num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
+    if num_source >= 2 and not num_words and len(words) >= 2:
+        return False
+    if (
+        num_source >= 6
+        and num_words * 3 < num_source
+        and len(text.strip()) * 4 < len(source.strip())
+    ):
+        return False
+    return len(text) <= 4 * len(source) + 60
+
+
+def _without(text: str, spans: Iterable[Span]) -> str:
+    pieces, end = [], 0
+    for span in sorted(spans):
+        pieces.append(text[end : span.start])
+        end = max(end, span.end)
+    return " ".join([*pieces, text[end:]])
