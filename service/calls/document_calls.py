@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dragoman.v1 import translation_pb2 as pb
 from service.documents.document import DocumentLimits, bad_document
 from service.errors import DragomanError, InvalidArgumentError
-from service.translation.results import TextResult
+from service.translation.results import TextResult, TranslationWarning
 
 LIMITS = DocumentLimits(max_unpacked_bytes=64 * 2**20)
+_MAX_WARNINGS = 100
 _REFUSED = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
@@ -23,12 +24,16 @@ class DocumentTotals:
         num_target_tokens: generated.
         queue_seconds: the longest wait of a text.
         compute_seconds: the longest computation of a text.
+        warnings: what is wrong with translations, the first ones.
+        num_warnings: number of all.
     """
 
     num_source_tokens: int = 0
     num_target_tokens: int = 0
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
+    warnings: list[TranslationWarning] = field(default_factory=list)
+    num_warnings: int = 0
 
     def add(self, results: Sequence[TextResult]) -> None:
         """Add the results of a batch."""
@@ -37,6 +42,9 @@ class DocumentTotals:
             self.num_target_tokens += result.num_target_tokens
             self.queue_seconds = max(self.queue_seconds, result.queue_seconds)
             self.compute_seconds = max(self.compute_seconds, result.compute_seconds)
+            room = _MAX_WARNINGS - len(self.warnings)
+            self.warnings += result.warnings[:room]
+            self.num_warnings += len(result.warnings)
 
 
 def request_of(request: pb.TranslateDocumentRequest) -> pb.TranslateRequest:

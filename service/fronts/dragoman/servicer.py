@@ -45,6 +45,7 @@ from service.fronts.dragoman.conversions import (
     options_of,
     score_options_of,
     term_use,
+    warning,
     text_options_of,
 )
 from service.fronts.dragoman.model_descriptions import describe
@@ -267,6 +268,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             segment_count=document.num_segments,
             source_token_count=totals.num_source_tokens,
             target_token_count=totals.num_target_tokens,
+            warnings=map(warning, totals.warnings),
+            warning_count=totals.num_warnings,
         )
         if route is not None:
             _set_models(response, route)
@@ -464,6 +467,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Count the outcome of each text or pair."""
         for result in results:
             self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
+            for found in getattr(result, "warnings", ()):
+                self._metrics.warned(found.kind.value)
 
     def _named_route(self, request: TranslatesRequest) -> Route | None:
         """The route of a request; None if the languages of its texts have to be detected."""
@@ -560,6 +565,7 @@ def _summary(
         was_split=result.was_split,
         terms=map(term_use, result.terms),
         confidence=result.confidence,
+        warnings=map(warning, result.warnings),
     )
     if route is not None:
         _set_models(summary, route)
