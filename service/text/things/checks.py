@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
 from service.common.fairness import in_thread
-from service.text.things.quotes import quotes_of
-from service.text.things.runs import surplus_run
+from service.text.things.quotes import apostrophes_of, quotes_of
+from service.text.things.runs import lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind
 
 _UNKNOWN = "\ufffd"
 # Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
-_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`]")
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
@@ -45,7 +45,8 @@ def flaws(
         things: where the translation has them.
     """
     found = []
-    rest, source_rest = _without(text, things), _without(source, source_things)
+    rest = _without(text, (*things, *apostrophes_of(text)))
+    source_rest = _without(source, (*source_things, *apostrophes_of(source)))
     if _UNKNOWN in rest and _UNKNOWN not in source_rest:
         found.append((WarningKind.CHARACTER, _UNKNOWN))
     signs, own = Counter(_SIGNS.findall(rest)), Counter(_SIGNS.findall(source_rest))
@@ -58,6 +59,8 @@ def flaws(
         )
     if (run := surplus_run(source, text)) is not None:
         found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
+    elif (lost := lost_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, source[slice(*lost)][:40]))
     if not is_plausible(source_rest, rest):
         found.append((WarningKind.LENGTH, ""))
     return [TranslationWarning(kind, what, source) for kind, what in found]

@@ -34,7 +34,8 @@ def _signs(*, normalised: bool) -> str:
     return "".join(found)
 
 
-NORMALISED = _signs(normalised=True) + "′″‴‵‶"
+# Letters too that stand for units.
+NORMALISED = _signs(normalised=True) + "′″‴‵‶µªºℓ\u2126\u212a\u212b"
 SYMBOLS = _signs(normalised=False) + "†‡§‰′″"
 _RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
@@ -64,7 +65,7 @@ _GLUED = (
     "|mA|A|kHz|MHz|GHz|Hz|kB|KB|MB|GB|TB|PB|KiB|MiB|GiB|kbps|Mbps|Gbps|fps|dpi|ppi|rpm|mph|ft|lbs|lb|oz"
     "|px|pt|em|rem|ms|min|sec|hrs|hr|h|s|%|‰|°C|°F|°"
 )
-_APART = "km/h|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
+_APART = "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
 _CLOCK = r"\d{1,2}(?:[:.][0-5]\d)?"
 _HALF = r"(?:[aApP]\.[mM]\.|[aApP]\.?[mM](?![\w]))"
 _LINKED = r"(?:\s?[-–—]\s?|\s(?:to|until|till|and|or)\s)"
@@ -73,7 +74,8 @@ _MIXED = r"(?:[A-Za-z]{1,20}\d|\d{1,40}[A-Za-z])[A-Za-z0-9]*+"
 
 THING = re.compile(
     rf"""
-    (?P<WORDS> (?<![\w'’.-])(?:[A-Za-z{_LETTERS}][a-z{_LETTERS}]*+,?[ ])++ )      # no thing: skipped
+    (?P<WORDS> (?<![\w'’.-])(?:[A-Za-z{_LETTERS}][a-z{_LETTERS}]*+,?[ ])++
+      | &(?:quot|apos|\#0?3[49]|(?<=\w&)(?:rsquo|\#8217|\#x27)(?=;\w)); )  # no things: skipped
   | (?P<CODE> `[^`\n]{{1,200}}+` )
   | (?P<URL> (?<!\w)(?:[A-Za-z][a-z0-9+.-]{{1,15}}+://|mailto:(?=\w)|www\.(?=\w))
         [^\s<>"'`«»“”„{{}}]++ )
@@ -85,7 +87,7 @@ THING = re.compile(
       | [$%\#@!]?\{{(?=[^{{}}\n]{{0,100}}[\s:,|()\[\]])[^{{}}\n]{{1,100}}+\}}  # {{0:dd MMM}}
       | (?<!\w)__(?!_)\w{{1,64}}?__(?!\w)                             # __name__
       | \[\[[\w .:-]{{1,60}}+\]\]
-      | &(?!quot;|apos;|\#34;|\#39;)(?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});
+      | &(?!quot;|apos;|\#0?3[49];)(?!(?<=\w&)(?:rsquo|\#8217|\#x27);\w)(?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});
     )
   | (?P<PLACEHOLDER>
         </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?>          # <x id="7"/>
@@ -112,7 +114,8 @@ THING = re.compile(
   | (?P<ESCAPE> (?<!\\)(?:\\[nrt])++                                 # \n, two characters
       | \\u[\da-fA-F]{{4}} | \\x[\da-fA-F]{{2}} | (?<!\\)\\(?![nrtux])[A-Za-z]{{2,20}}+(?!\\) )
   | (?P<TIME> (?<![\w.,:/])(?:{_CLOCK}(?:\s?{_HALF})?{_LINKED})?{_CLOCK}\s?{_HALF}
-      | (?<![\w.,:/])\d{{1,2}}\so['’]clock(?:\sin\sthe\s(?:morning|afternoon|evening))?(?!\w) )
+      | (?<![\w.,:/])\d{{1,2}}(?:\so['’]clock(?:\sin\sthe\s(?:morning|afternoon|evening))?
+        |(?:[:.][0-5]\d)?\sin\sthe\s(?:morning|afternoon|evening))(?!\w) )
   | (?P<NUMERO> (?<![\w-])[Nn]os?\.\s?\d++(?:[.,/-]\d++)*+(?!\w) | №\s?\d++ )
   | (?P<AMOUNT> (?<![\w$€£¥])(?:
         (?:[A-Z]{{1,2}}[$£])\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
@@ -144,6 +147,7 @@ THING = re.compile(
       | (?<![\w.,])\d++[-/][A-Z]{{1,8}}\d*+(?:[-./][A-Z0-9]++)*+(?!\w)
     )
   | (?P<NAME> (?<![\w'’-])(?=[A-Za-z]{{0,40}}?[a-z][A-Z])[A-Za-z]++(?!\w) )      # getName iPhone
+  | (?P<ACRONYM> (?<![\w'’.&-])[A-Z]{{2,6}}(?![\w'’&-]|\.\w) )
   | (?P<SIGN> (?<!\w)(?=\w{{0,40}}?[{NORMALISED}])(?![^\W\d_{_RAISED}]{{3,}}[{_RAISED}]+(?!\w))\w++
       | [{NORMALISED}]++ )
   | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3

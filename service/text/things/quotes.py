@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from model.bundle.spans import Span
 
+_APOSTROPHE = re.compile(r"(?<=\w)(?:\\'|&apos;|&rsquo;|&\#0?39;|&\#8217;|&\#x27;)(?=\w)")
 _ESCAPED = r"\\[\"']|&quot;|&apos;|&\#0?3[49];"
 _QUOTE = re.compile(
     rf"""(?P<escaped>{_ESCAPED}) | (?P<double>["“”„«»‟＂]|''(?!'))
@@ -18,12 +19,12 @@ _MAY_BE = re.compile(r"""["“”„«»‟＂‚‹]|&(?:quot|apos|\#0?3[49]);|
 
 
 class Quote(NamedTuple):
-    """A quotation mark.
+    r"""A quotation mark.
 
     Attributes:
         span: where it is.
         text: the mark.
-        is_escaped: whether it is written so that a program reads it, as \\" or &quot;.
+        is_escaped: whether it is written so that a program reads it, as \" or &quot;.
     """
 
     span: Span
@@ -38,6 +39,13 @@ def may_have_quotes(text: str) -> bool:
     return _MAY_BE.search(text) is not None
 
 
+def apostrophes_of(text: str) -> list[Span]:
+    """Where apostrophes within words are written for programs, as in It&#39;s."""
+    if "\\'" not in text and "&" not in text:
+        return []
+    return [Span(*match.span()) for match in _APOSTROPHE.finditer(text)]
+
+
 def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
     """The quotation marks of a text, in order; single ones only in pairs.
 
@@ -47,7 +55,7 @@ def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
     """
     if not may_have_quotes(text):
         return []
-    for span in things:
+    for span in (*things, *apostrophes_of(text)):
         text = text[: span.start] + "x" * (span.end - span.start) + text[span.end :]
     found, opened = [], None
     for match in _QUOTE.finditer(text):

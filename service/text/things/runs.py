@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from model.bundle.spans import Span
 from service.text.things.edits import Edit
@@ -38,19 +39,55 @@ def _is_dull(word: str, least: int) -> bool:
     return len(word) > least and len(set(word)) * 2 <= len(word) + 2
 
 
+class Run(NamedTuple):
+    """A part of a text that repeats itself.
+
+    Attributes:
+        span: where it is.
+        unit: the length of what is repeated.
+    """
+
+    span: Span
+    unit: int
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return self.span.end - self.span.start
+
+    @property
+    def count(self) -> int:
+        """How often the unit is there, about."""
+        return -(-self.length // self.unit)
+
+
 def surplus_run(source: str, text: str) -> Span | None:
     """The part of a translation that repeats itself beyond what its source repeats."""
     found = _longest(text)
     if found is None:
         return None
-    span, period_length = found
-    length = span.end - span.start
     own = _longest(source)
-    own_length = own[0].end - own[0].start if own else 0
-    if length <= own_length * 3 // 2 + period_length:
+    most = own.count + max(1, own.count // 2) if own else 2
+    if found.count <= most or (own and found.length <= own.length):
         return None
-    allowed = own_length if own_length > period_length else period_length
-    return Span(span.start + allowed, span.end) if allowed < length else None
+    kept = (own.count if own else 1) * found.unit
+    return Span(found.span.start + kept, found.span.end) if kept < found.length else None
+
+
+def lost_run(source: str, text: str) -> Span | None:
+    """The run of a source that is little else, if its translation has no half of it."""
+    own = _longest(source)
+    if own is None or own.length * 5 < len(source.strip()) * 3:
+        return None
+    found = _longest(text)
+    count = found.count if found else 0
+    return own.span if count * 2 < own.count else None
+
+
+def own_run(source: str) -> Span | None:
+    """The longest run of a source."""
+    run = _longest(source)
+    return run.span if run else None
 
 
 def without_run(source: str, text: str) -> Edit | None:
@@ -61,16 +98,18 @@ def without_run(source: str, text: str) -> Edit | None:
     start = span.start
     while start < span.end and text[start - 1 : start].isalnum() and text[start].isalnum():
         start += 1
+    if not text[span.end :].strip():
+        start = len(text[:start].rstrip())
     return Edit(Span(start, span.end), "")
 
 
-def _longest(text: str) -> tuple[Span, int] | None:
-    """The longest run of a text, by characters or by words, and the length of its unit."""
+def _longest(text: str) -> Run | None:
+    """The longest run of a text, by characters or by words."""
     runs = [*_runs_in_words(text), *_runs_of_words(text)]
-    return max(runs, key=lambda run: run[0].end - run[0].start, default=None)
+    return max(runs, key=lambda run: run.length, default=None)
 
 
-def _runs_in_words(text: str) -> Iterator[tuple[Span, int]]:
+def _runs_in_words(text: str) -> Iterator[Run]:
     start = 0
     for word in text.split():
         if len(word) < _SHORTEST_RUN or not _is_dull(word, _SHORTEST_RUN - 1):
@@ -79,11 +118,11 @@ def _runs_in_words(text: str) -> Iterator[tuple[Span, int]]:
         for match in _RUN.finditer(word):
             unit = next(group for group in match.groups() if group)
             if any(map(str.isalnum, unit)):
-                yield Span(start + match.start(), start + match.end()), len(unit)
+                yield Run(Span(start + match.start(), start + match.end()), len(unit))
         start += len(word)
 
 
-def _runs_of_words(text: str) -> Iterator[tuple[Span, int]]:
+def _runs_of_words(text: str) -> Iterator[Run]:
     said = _TOKEN.findall(text.lower())
     if len(set(said)) * 3 > 2 * len(said) + 3:
         return  # the usual case: most words are there once
@@ -96,5 +135,5 @@ def _runs_of_words(text: str) -> Iterator[tuple[Span, int]]:
                 continue
             if index - start >= 3 * period:
                 span = Span(words[start].start(), words[index - 1].end())
-                yield span, words[start + period - 1].end() - span.start + 1
+                yield Run(span, words[start + period - 1].end() - span.start + 1)
             start = index - period + 1

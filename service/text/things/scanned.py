@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.things.letter_case import LetterCase, letter_case
-from service.text.things.quotes import Quote, quotes_of
+from service.text.things.quotes import Quote, apostrophes_of, quotes_of
 from service.text.things.runs import has_runs
 from service.text.things.things import ALL_KINDS, Thing, ThingKind, find_things
 
@@ -55,7 +55,7 @@ class ScannedSentence:
     def of(cls, text: str, rules: TermRules) -> ScannedSentence | None:
         """The sentence; None if there is nothing to take care of."""
         sentence = cls.scanned(text, rules)
-        has_any = sentence.things or sentence.terms or sentence.quotes
+        has_any = sentence.things or sentence.terms or sentence.quotes or apostrophes_of(text)
         if has_any or sentence.case is not LetterCase.USUAL:
             return sentence
         return sentence if rules.kinds and has_runs(text) else None

@@ -16,8 +16,8 @@ from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import LetterCase, recased, restored
 from service.text.things.messages import branches_of
 from service.text.things.placing import appended, edited, linked_place, place, with_tokens
-from service.text.things.quotes import Quote, quotes_of
-from service.text.things.runs import without_run
+from service.text.things.quotes import Quote, apostrophes_of, quotes_of
+from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence as ScannedSentence
 from service.text.things.scanned import TermRules as TermRules
 from service.text.things.things import Form, Occurrences, Thing, is_fragile
@@ -223,6 +223,7 @@ class SentenceRepair:
         for quote in self._sentence.quotes:
             if quote.is_escaped:
                 yield Edit(quote.span, "'" if "'" in quote.text or "39" in quote.text else '"')
+        yield from (Edit(span, "'") for span in apostrophes_of(self._work))
 
     def _candidate(self, draft: Draft) -> Candidate:
         """The translation, with what the model wrote in another letter case and so on put right."""
@@ -292,10 +293,15 @@ class SentenceRepair:
         return edited(candidate, list(self._things.surplus(candidate)))
 
     def _without_repeats(self, draft: Draft, best: Candidate) -> Repair:
-        """Translate without repetition."""
+        """Translate without repetition, or copy what the sentence itself repeats."""
         if self._left > 0:
             self._left -= 1
-            result = yield Attempt(draft.given.text, links=True, repeats=False)
+            text, run = self._work, own_run(self._work)
+            if run is not None:
+                places = self._fragile() | {run: text[slice(*run)]}
+                given, tokens = with_tokens(text, places, _STANDINS[0], self._forms, self._plain())
+                draft = replace(draft, given=given, standins=tokens)
+            result = yield Attempt(draft.given.text, links=True, repeats=run is not None)
             if result is not None:
                 candidate = self._candidate(replace(draft, result=result))
                 if self._num_wrong(candidate) < self._num_wrong(best):
@@ -312,10 +318,9 @@ class SentenceRepair:
         found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
         found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
         source, places = self._rules.source, self._places(candidate)
-        found += [
-            (WarningKind.ADDED, what)
-            for what in added_numbers(text, candidate.text, places, source)
-        ]
+        added = added_numbers(text, candidate.text, places, source)
+        added += self._things.repeated(candidate)
+        found += [(WarningKind.ADDED, what) for what in added]
         return [TranslationWarning(*each, text) for each in found] + self._flaws(candidate)
 
     # --- sentences within the sentence -----------------------------------------------------------

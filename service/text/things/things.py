@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
+from service.text.things.acronyms import is_acronym
 from service.text.things.messages import messages_of
 from service.text.things.patterns import (
     NORMALISED,
@@ -68,6 +69,7 @@ class Form(enum.Enum):
     HOST = "host"
     IDENTIFIER = ThingKind.IDENTIFIER
     NAME = "name"
+    ACRONYM = "acronym"
     SIGN = "sign"
     SOUND = "sound"
     FOREIGN = ThingKind.FOREIGN
@@ -90,6 +92,7 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.PATH: ThingKind.IDENTIFIER,
     Form.HOST: ThingKind.IDENTIFIER,
     Form.NAME: ThingKind.IDENTIFIER,
+    Form.ACRONYM: ThingKind.IDENTIFIER,
     Form.SIGN: ThingKind.SYMBOL,
     Form.SOUND: ThingKind.FOREIGN,
 }
@@ -121,15 +124,15 @@ _FRAGILE = frozenset(
 _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
 # Without one of these characters or patterns, a text has no thing.
-_ASCII_SIGNS = b"0123456789{%$<`@/\\#_"
+_ASCII_SIGNS = b"0123456789{%$<`@/\\#_["
 _SIGN = re.compile(
     rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}]"
-    r"|[a-z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
+    r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
 )
 _SHAPES = bytes(
     0x41 if 0x41 <= byte <= 0x5A else 0x61 if 0x61 <= byte <= 0x7A else byte for byte in range(256)
 )
-_PATTERNS = (b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a")
+_PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a")
 # What precedes an escape that is none, but a part of a path of Windows: C:\new
 _IN_PATH = re.compile(
     r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
@@ -187,6 +190,7 @@ def find_things(
         found = _merged(found, Form.FOREIGN, foreign, text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, SOUND, text)
+    found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]
 
 
@@ -221,6 +225,17 @@ def _merged(found: list[Thing], form: Form, pattern: re.Pattern[str], text: str)
         if thing is None or thing.span.start >= match.end():
             merged.append(Thing(form, Span(*match.span()), match.group()))
     return [*merged, *([thing] if thing else []), *things]
+
+
+def without_capitals(things: list[Thing], text: str) -> list[Thing]:
+    """The things without acronyms that may be words in capitals, such as those of a headline."""
+    acronyms = [thing for thing in things if thing.form is Form.ACRONYM]
+    if not acronyms:
+        return things
+    num_words = sum(any(map(str.islower, word)) for word in text.split())
+    if num_words <= len(acronyms):
+        return [thing for thing in things if thing.form is not Form.ACRONYM]
+    return [t for t in things if t.form is not Form.ACRONYM or is_acronym(t.text)]
 
 
 def is_fragile(thing: Thing) -> bool:

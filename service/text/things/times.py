@@ -11,7 +11,9 @@ _TIME = re.compile(
     r"(?P<hour2>\d{1,2})(?:[:.](?P<minute2>\d\d))?\s?(?P<half2>[ap])\.?m\.?",
     re.IGNORECASE,
 )
-_O_CLOCK = re.compile(r"(\d{1,2})\so['’]clock(?:\sin\sthe\s(\w+))?", re.IGNORECASE)
+_O_CLOCK = re.compile(
+    r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\sin\sthe\s(\w+))?", re.IGNORECASE
+)
 # The whole hour, and hour and minute.
 _FORMATS = {
     "de": ("{h} Uhr", "{h}:{m} Uhr"),
@@ -160,10 +162,10 @@ class Times:
 def parsed(text: str) -> Times | None:
     """The times of the twelve-hour clock in a string; None if it says no half of the day."""
     if match := _O_CLOCK.fullmatch(text):
-        hour, part = int(match[1]), match[2]
+        hour, minute, part = int(match[1]), int(match[2] or 0), match[3]
         if part is None or not 1 <= hour <= 12:
             return None
-        return Times((_clock(hour, 0, "a" if part.lower() == "morning" else "p"),))
+        return Times((_clock(hour, minute, "a" if part.lower() == "morning" else "p"),))
     match = _TIME.fullmatch(text)
     if match is None or not 1 <= int(match["hour2"]) <= 12:
         return None

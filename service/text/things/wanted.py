@@ -47,6 +47,7 @@ class Need:
         forms: how it may be written in the translation; the first is the one to put there.
         wrong: how it would be wrong though a model writes it so: put right in its place.
         may_repeat: whether more of it than in the sentence are right.
+        repeats_words: whether these are right in words only.
         puts: the string to put for each place, if not the first form.
         given: what the model reads in its place; None for the thing itself, or a stand-in.
     """
@@ -55,6 +56,7 @@ class Need:
     forms: tuple[str, ...]
     wrong: tuple[str, ...] = ()
     may_repeat: bool = False
+    repeats_words: bool = False
     puts: tuple[str, ...] = ()
     given: str | None = None
 
@@ -86,12 +88,22 @@ class Needs:
     def num_wrong(self, candidate: Candidate) -> int:
         """How many are missing, or there too often."""
         found = self.found(candidate)
-        return sum(
-            max(0, len(need.spans) - len(found[name]))
-            if need.may_repeat
-            else abs(len(need.spans) - len(found[name]))
-            for name, need in self._needs.items()
+        num_missing = sum(
+            max(0, len(need.spans) - len(found[name])) for name, need in self._needs.items()
         )
+        return num_missing + len(self.repeated(candidate))
+
+    def repeated(self, candidate: Candidate) -> list[str]:
+        """What is there too often. A number may be repeated in words: "one" is "ein" too."""
+        repeated = []
+        for name, spans in self.found(candidate).items():
+            need = self._needs[name]
+            if need.may_repeat:
+                if not need.repeats_words:
+                    continue
+                spans = [s for s in spans if any(map(str.isdigit, candidate.text[slice(*s)]))]
+            repeated += [name] * (len(spans) - len(need.spans))
+        return repeated
 
     def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
         """The places in the sentence of what is missing, with the string to put."""
@@ -190,6 +202,7 @@ def thing_needs(
             forms.right,
             () if is_other_time else forms.wrong,
             may_repeat=not forms.is_exact or text in terms,
+            repeats_words=not forms.is_exact and text not in terms,
             given=forms.given,
         )
     return Needs(needs)
