@@ -1,9 +1,9 @@
-"""How often a model's translations keep what they must: codes, times, placeholders, quotation marks.
+"""How often a model's translations keep what they must: codes, times, placeholders, quotes.
 
     python -m bench.kept model/pretrained/en-de --output bench/reports/kept
 
-Each sentence is generated (`kept_sentences.py`), and translated by the server's own stages. It is right,
-warned of, or wrong without a word.
+Each sentence is generated (`kept_sentences.py`), and translated by the server's own stages. It is
+right, warned of, or wrong without a word.
 """
 
 from __future__ import annotations
@@ -103,16 +103,18 @@ def report(
     lines = [
         "# What translations keep",
         "",
-        f"{len(samples):,} generated sentences with one to three things (seed {seed}), {model.name}, "
-        "`python -m bench.kept`. A row counts sentences by their first thing.",
+        f"{len(samples):,} generated sentences with one to three things (seed {seed}), "
+        f"{model.name}, `python -m bench.kept`. A row counts sentences by their first thing.",
         "",
-        "| first thing | sentences | right | right, but warned | warned | wrong, silently | right by the model alone |",
+        "| first thing | sentences | right | right, but warned | warned | wrong, silently "
+        "| right by the model alone |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in [*(kind for kind in KINDS if kind in counts), "all"]:
         count, total = counts[name], sum(counts[name].values())
         lines.append(
-            f"| {name} | {total:,} | {count[_RIGHT]:,} | {count[_ALARM]:,} | {count[_WARNED]:,} | {count[_WRONG]:,} "
+            f"| {name} | {total:,} | {count[_RIGHT]:,} | {count[_ALARM]:,} "
+            f"| {count[_WARNED]:,} | {count[_WRONG]:,} "
             f"| {100 * alone[name][_RIGHT] / total:.0f} % |"
         )
     share = counts["all"][_WRONG] / len(samples)

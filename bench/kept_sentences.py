@@ -1,7 +1,9 @@
 """Sentences with things that a translation must keep, and what is right for each.
 
-What is right is said here once more, and not taken from the server: a mistake there would be one here.
+What is right is said here once more, and not taken from the server: a mistake there would be one
+here.
 """
+# ruff: noqa: E501 - the samples are easier to read in one line each
 
 from __future__ import annotations
 
@@ -47,10 +49,26 @@ class SampleSentence:
 
 TEMPLATES = {
     1: [
-        *("{} is on the table.", "{}: the dog saw it first.", "We saw {} in the garden.", "Look at {}."),
-        *("My sister told me that {} was there yesterday.", "The old man and his dog found {} near the river."),
-        *("I don't know what {} means.", "She asked for {}, but nobody had it.", "They were talking about {}"),
-        *("If you need {}, please call me.", "There is nothing like {} in our house!", "Do you know {}?"),
+        *(
+            "{} is on the table.",
+            "{}: the dog saw it first.",
+            "We saw {} in the garden.",
+            "Look at {}.",
+        ),
+        *(
+            "My sister told me that {} was there yesterday.",
+            "The old man and his dog found {} near the river.",
+        ),
+        *(
+            "I don't know what {} means.",
+            "She asked for {}, but nobody had it.",
+            "They were talking about {}",
+        ),
+        *(
+            "If you need {}, please call me.",
+            "There is nothing like {} in our house!",
+            "Do you know {}?",
+        ),
     ],
     2: [
         *("{} and {} are here.", "We saw {} before {} came.", "The letter says {}, and then {}."),
@@ -130,13 +148,19 @@ def _times(rng: random.Random) -> tuple[str, str]:
 
 
 def _amount(rng: random.Random) -> tuple[str, str]:
-    number = rng.choice([str(rng.randrange(1, 900)), f"{rng.randrange(1, 99)}.{rng.randrange(10, 99)}"])
+    number = rng.choice(
+        [str(rng.randrange(1, 900)), f"{rng.randrange(1, 99)}.{rng.randrange(10, 99)}"]
+    )
     wanted = re.escape(number).replace(r"\.", "[.,]")
     sign, said = rng.choice(
         [("$", "Dollar|US-Dollar"), ("€", "Euro"), ("£", "Pfund"), ("¥", "Yen"), ("USD", r"US-Dollar|Dollar|\$"),
          ("CHF", "Franken|Schweizer Franken"), ("EUR", "Euro|€")]
     )  # fmt: skip
-    text = f"{sign}{number}" if len(sign) == 1 else rng.choice([f"{sign} {number}", f"{number} {sign}"])
+    text = (
+        f"{sign}{number}"
+        if len(sign) == 1
+        else rng.choice([f"{sign} {number}", f"{number} {sign}"])
+    )
     name = rf"(?:{re.escape(sign)}|{said})"
     space = "[ \u00a0]?"
     return text, rf"(?<![\d.,])(?:{name}{space}{wanted}|{wanted}{space}{name})(?!\d)"
@@ -159,12 +183,14 @@ def _ordinal(rng: random.Random) -> tuple[str, str]:
 
 
 def _quotes(rng: random.Random) -> tuple[str, str]:
-    said = rng.choice(["I am tired", "the dog is here", "no entry", "come home", "good night", "the red house"])
-    opening, closing = rng.choice(['""', "“”", ("\\\"",) * 2, ("&quot;",) * 2, "‘’", "''"])  # noqa: RUF001
+    said = rng.choice(
+        ["I am tired", "the dog is here", "no entry", "come home", "good night", "the red house"]
+    )
+    opening, closing = rng.choice(['""', "“”", ('\\"',) * 2, ("&quot;",) * 2, "‘’", "''"])
     if len(opening) > 1:
         mark = re.escape(opening)
         return f"{opening}{said}{closing}", rf"{mark}(?:(?!{mark}).){{3,}}{mark}"
-    return f"{opening}{said}{closing}", "[\"„“»‚‘'«‹›][^\"“”„«»]{3,}?[\"“”«»‘’'](?!\\w)"  # noqa: RUF001
+    return f"{opening}{said}{closing}", '["„“»‚‘\'«‹›][^"“”„«»]{3,}?["“”«»‘’\'](?!\\w)'
 
 
 def _verbatim(make: Callable[[random.Random], str]) -> Callable[[random.Random], tuple[str, str]]:

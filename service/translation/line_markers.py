@@ -2,8 +2,8 @@
 
 A marker (bullet, number, check box, heading, quote) is copied, like white space: a model that was
 trained on sentences drops it or turns it into words. White space or the end of the line follows a
-marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none. Of a name such as "I. Newton",
-the initial is copied too.
+marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none. Of a name such as
+"I. Newton", the initial is copied too.
 """
 
 from __future__ import annotations

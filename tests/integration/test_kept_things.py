@@ -13,7 +13,7 @@ from service.text.text_translator import text_translator
 from service.text.things.things import ALL_KINDS
 from service.translation.results import TextResult
 
-# A text, and patterns that its translation has exactly once. A third item says what it must not have.
+# A text, and patterns that its translation has exactly once.
 CASES: dict[str, list[tuple[str, ...]]] = {
     "words in another script": [
         ("He lives in Киев with his wife.", "Киев"),

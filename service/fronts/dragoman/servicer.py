@@ -45,8 +45,8 @@ from service.fronts.dragoman.conversions import (
     options_of,
     score_options_of,
     term_use,
-    warning,
     text_options_of,
+    warning,
 )
 from service.fronts.dragoman.model_descriptions import describe
 from service.models.registry import Registry

@@ -65,7 +65,10 @@ _GLUED = (
     "|mA|A|kHz|MHz|GHz|Hz|kB|KB|MB|GB|TB|PB|KiB|MiB|GiB|kbps|Mbps|Gbps|fps|dpi|ppi|rpm|mph|ft|lbs|lb|oz"
     "|px|pt|em|rem|ms|min|sec|hrs|hr|h|s|%|‰|°C|°F|°"
 )
-_APART = "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
+_APART = (
+    "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms"
+    "|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
+)
 _CLOCK = r"\d{1,2}(?:[:.][0-5]\d)?"
 _HALF = r"(?:[aApP]\.[mM]\.|[aApP]\.?[mM](?![\w]))"
 _LINKED = r"(?:\s?[-–—]\s?|\s(?:to|until|till|and|or)\s)"
@@ -87,7 +90,8 @@ THING = re.compile(
       | [$%\#@!]?\{{(?=[^{{}}\n]{{0,100}}[\s:,|()\[\]])[^{{}}\n]{{1,100}}+\}}  # {{0:dd MMM}}
       | (?<!\w)__(?!_)\w{{1,64}}?__(?!\w)                             # __name__
       | \[\[[\w .:-]{{1,60}}+\]\]
-      | &(?!quot;|apos;|\#0?3[49];)(?!(?<=\w&)(?:rsquo|\#8217|\#x27);\w)(?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});
+      | &(?!quot;|apos;|\#0?3[49];)(?!(?<=\w&)(?:rsquo|\#8217|\#x27);\w)
+        (?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});                # &amp;
     )
   | (?P<PLACEHOLDER>
         </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?>          # <x id="7"/>
@@ -125,11 +129,13 @@ THING = re.compile(
   | (?P<FEET> (?<![\w.,])\d++(?:[.,]\d++)?['’′]\s?\d{{1,2}}+(?:[.,]\d++)?(?:["”″]|'')
       | (?<![\w.,])\d++(?:[.,]\d++)?[′″‴] )
   | (?P<PHONE> (?<!\w)\+\d{{1,4}}+[\s-]?(?:[\s-]?\(?\d{{1,5}}+\)?){{2,6}}+(?!\w) )
-  | (?P<GROUPS> (?<![\w.,-])[A-Z]{{2}}\d{{2}}(?:\s[A-Z0-9]{{4}}){{2,7}}+(?:\s[A-Z0-9]{{1,3}})?(?![\w]) # IBAN
+  | (?P<GROUPS> (?<![\w.,-])[A-Z]{{2}}\d{{2}}(?:\s[A-Z0-9]{{4}}){{2,7}}+    # IBAN
+        (?:\s[A-Z0-9]{{1,3}})?(?!\w)
       | (?<![\w.,-])\d{{4}}(?:\s\d{{4}}){{2,4}}+(?!\w) )
   | (?P<ORDINAL> (?<![\w.,])\d{{1,6}}+(?:st|nd|rd|th)(?!\w) )
   | (?P<DECADE> (?<![\w.,])(?:['’]\d0|\d{{2,3}}0)['’]?s(?!\w) )
-  | (?P<UNIT> (?:(?<=[\s(])|\A)[-−+]?{_AMOUNT}(?:(?:{_GLUED})|[\s\u00a0\u202f](?:{_APART}))(?![\w/²³%]) )
+  | (?P<UNIT> (?:(?<=[\s(])|\A)[-−+]?{_AMOUNT}
+        (?:(?:{_GLUED})|[\s\u00a0\u202f](?:{_APART}))(?![\w/²³%]) )
   | (?P<HOST> (?<![\w@.-])(?:[\w-]{{1,63}}\.){{1,6}}?(?:{_SUFFIXES})(?![\w-]|\.\w)(?::\d{{1,5}}+)?
         (?:/[^\s<>"'`«»“”„{{}}]*+)?
       | (?<![\w@.-])(?:[\w-]{{1,63}}\.){{1,6}}?(?:{_FILES}|{_FILES.upper()})(?![\w-]|\.\w)
@@ -141,8 +147,10 @@ THING = re.compile(
   | (?P<IDENTIFIER> (?<![\w&])\#\w++                                   # #travel
       | (?<![\w-])--[a-z][\w-]*+(?:=[^\s"',;]++)? | (?<=[\w`]\s)-[a-zA-Z](?![\w-])
       | (?<!\w)(?=\w{{0,80}}?[^\W_]_++[^\W_])\w++(?:-\w++)*+            # foo_bar
-      | (?<!\w)(?=[\da-fA-F-]{{0,80}}?\d[\da-fA-F-]{{0,80}}?[a-fA-F])[\da-fA-F]{{7,128}}+(?:-[\da-fA-F]{{4,}}+)*+(?!\w)
-      | (?<![\w.,])(?:[A-Z0-9]{{1,12}}+[-./:]){{0,5}}?{_MIXED}(?:[-./:+](?:{_MIXED}|[A-Z0-9]++))*+(?!\w)
+      | (?<!\w)(?=[\da-fA-F-]{{0,80}}?\d[\da-fA-F-]{{0,80}}?[a-fA-F])
+        [\da-fA-F]{{7,128}}+(?:-[\da-fA-F]{{4,}}+)*+(?!\w)                # UUIDs, hashes
+      | (?<![\w.,])(?:[A-Z0-9]{{1,12}}+[-./:]){{0,5}}?{_MIXED}
+        (?:[-./:+](?:{_MIXED}|[A-Z0-9]++))*+(?!\w)                      # A1000, ISO-8859-1
       | (?<![\w.,])[A-Z]{{1,8}}[-/]\d++(?:[-./][A-Z0-9]++)*+(?!\w)
       | (?<![\w.,])\d++[-/][A-Z]{{1,8}}\d*+(?:[-./][A-Z0-9]++)*+(?!\w)
     )
@@ -162,8 +170,8 @@ THING = re.compile(
 
 SOUND = re.compile(
     r"""(?<![\w'’-])(?:(?i:(?P<unit>[^\W\d_]{2,4})(?P=unit){2,}h?)
-      | (?=[a-zA-Z]{0,9}?(?i:(?P<letter>[a-zA-Z])(?P=letter){2}))(?i:[aeou]++h*+|h++m++|m++h*+m*+|z++
-        |b++r++|g++r++|s++h++|w[aeo]++h*+|u++g++h++|e++w++|p++s++t++))(?!\w)""",
+      | (?=[a-zA-Z]{0,9}?(?i:(?P<letter>[a-zA-Z])(?P=letter){2}))
+        (?i:[aeou]++h*+|h++m++|m++h*+m*+|z++|b++r++|g++r++|s++h++|w[aeo]++h*+|u++g++h++|e++w++|p++s++t++))(?!\w)""",
     re.VERBOSE,
 )
 """Words that say a sound, however long: hahaha, Aaaah."""
@@ -202,10 +210,11 @@ _RANGES = {
     "KHMER": "\u1780-\u17ff",
     "HIRAGANA": "\u3040-\u309f",
     "KATAKANA": "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "CJK": "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "CJK": "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff",
     # Of no language that the server knows by its script.
-    "": "\u0700-\u074f\u0780-\u07ff\u0800-\u085f\u0a00-\u0a7f\u0b00-\u0b7f\u0f00-\u0fff\u13a0-\u177f"
-    "\u1800-\u1aaf\u1b00-\u1c7f\u2c00-\u2c5f\u2c80-\u2cff\u2d30-\u2d7f\ua000-\ua63f\ua6a0-\ua6ff"
+    "": "\u0700-\u074f\u0780-\u07ff\u0800-\u085f\u0a00-\u0a7f\u0b00-\u0b7f\u0f00-\u0fff"
+    "\u13a0-\u177f\u1800-\u1aaf\u1b00-\u1c7f\u2c00-\u2c5f\u2c80-\u2cff\u2d30-\u2d7f\ua000-\ua63f\ua6a0-\ua6ff"
     "\ua800-\ua8df\ua900-\uabff\U00010000-\U0001cfff\U0001e000-\U0001efff",
 }
 

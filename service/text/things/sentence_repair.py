@@ -475,11 +475,11 @@ class SentenceRepair:
             return candidate
         found, edits = self._terms.found(candidate), []
         for source, same in several.items():
-            for match, place in paired(same, found[source], candidate):
-                written = candidate.text[place.start : place.end]
-                opens = not has_word(candidate.text[: place.start])
+            for match, there in paired(same, found[source], candidate):
+                written = candidate.text[there.start : there.end]
+                opens = not has_word(candidate.text[: there.start])
                 if (changed := match.in_case(written, opens=opens)) != written:
-                    edits.append(Edit(place, changed))
+                    edits.append(Edit(there, changed))
         return edited(candidate, edits)
 
     def used(self, candidate: Candidate) -> dict[str, int]:

@@ -42,8 +42,9 @@ _WINDOW = 256
 # Sentences of a stream that are translated before their turn.
 _AHEAD = 8
 # Texts of so many characters are divided within some milliseconds, on the event loop.
-_SMALL_CHARACTERS = 1000
-_SCAN_CHARACTERS = 200_000
+_SMALL_CHARACTERS = 500
+# Of so many it is asked within some milliseconds whether there is anything to take care of.
+_SCAN_CHARACTERS = 20_000
 # No sequence of so many tokens occurs twice in a translation that must not repeat itself.
 _NO_REPEAT = 3
 

@@ -12,7 +12,6 @@ from service.text.things.letter_case import may_be_unusual
 from service.text.things.messages import messages_of
 from service.text.things.patterns import ATOMIC
 from service.text.things.quotes import may_have_quotes
-from service.text.things.runs import has_runs
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.things import ThingKind, is_in_path, may_be_word, may_have_things
 from service.translation.segmentation import Segment, segments, whole_text
@@ -57,7 +56,7 @@ def may_need_care(text: str, rules: TermRules) -> bool:
 
 
 def _may_have_any(text: str, language: str) -> bool:
-    return may_have_things(text, language) or may_have_quotes(text) or has_runs(text)
+    return may_have_things(text, language) or may_have_quotes(text)
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:

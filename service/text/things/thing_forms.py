@@ -67,28 +67,19 @@ _SAID = {
         "¢": "Cent",
     },
 }
-_SCALES = {"de": {"k": " Tausend| Tsd.", "K": " Tausend| Tsd.", "m": " Millionen| Mio.",
-                  "M": " Millionen| Mio.", "bn": " Milliarden| Mrd.", "B": " Milliarden| Mrd."}}  # fmt: skip
+_THOUSAND, _MILLION, _BILLION = " Tausend| Tsd.", " Millionen| Mio.", " Milliarden| Mrd."
+_SCALES = {
+    "de": {
+        **dict.fromkeys("kK", _THOUSAND),
+        **dict.fromkeys("mM", _MILLION),
+        **dict.fromkeys(("bn", "B"), _BILLION),
+    }
+}
 _BIG = {
     "de": (" Millionen", " Million", " Mio.", " Milliarden", " Milliarde", " Mrd.", " Billionen")
 }
-_ORDINALS = {
-    "de": [
-        "nullt",
-        "erst",
-        "zweit",
-        "dritt",
-        "viert",
-        "fünft",
-        "sechst",
-        "siebt",
-        "acht",
-        "neunt",
-        "zehnt",
-        "elft",
-        "zwölft",
-    ],
-}
+_GERMAN = "nullt erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft"
+_ORDINALS = {"de": _GERMAN.split()}
 _ENDINGS = ("e", "en", "er", "es", "em")
 
 

@@ -247,8 +247,9 @@ def is_fragile(thing: Thing) -> bool:
 
 def _ends_sentence(text: str, end: int) -> bool:
     """Whether what follows a full stop shows that it ends a sentence too."""
-    after = text[end : end + 3].lstrip()
-    return not after or after[0].isupper() or after[0] in '"”“’)»'
+    rest = text[end : end + 3]
+    after = rest.lstrip()
+    return not after or (rest[0].isspace() and after[0].isupper()) or rest[0] in '"”“’»'
 
 
 def may_be_word(text: str, start: int, end: int) -> bool:
@@ -333,7 +334,7 @@ def _is_whole(text: str, span: Span) -> bool:
 
 
 def _are_one_word(one: str, next_one: str) -> bool:
-    """Whether two neighbours are of one word: not if just one of them is a Latin letter or digit."""
+    """Whether two neighbours are of one word: not if just one of them is Latin or a digit."""
     is_same = (one < _NO_LATIN) is (next_one < _NO_LATIN)
     return is_same and _is_word(one) and _is_word(next_one)
 

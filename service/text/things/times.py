@@ -14,41 +14,13 @@ _TIME = re.compile(
 _O_CLOCK = re.compile(
     r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\sin\sthe\s(\w+))?", re.IGNORECASE
 )
+_DIGITS_ONLY = "bg cs da el es et fi hr hu it lt lv nb nn no pl pt ro ru sk sl sr sv tr uk"
 # The whole hour, and hour and minute.
 _FORMATS = {
     "de": ("{h} Uhr", "{h}:{m} Uhr"),
     "fr": ("{h} h", "{h} h {m}"),
     "nl": ("{h} uur", "{h}:{m} uur"),
-    **dict.fromkeys(
-        [
-            "bg",
-            "cs",
-            "da",
-            "el",
-            "es",
-            "et",
-            "fi",
-            "hr",
-            "hu",
-            "it",
-            "lt",
-            "lv",
-            "nb",
-            "nn",
-            "no",
-            "pl",
-            "pt",
-            "ro",
-            "ru",
-            "sk",
-            "sl",
-            "sr",
-            "sv",
-            "tr",
-            "uk",
-        ],
-        ("{h}:{m}", "{h}:{m}"),
-    ),
+    **dict.fromkeys(_DIGITS_ONLY.split(), ("{h}:{m}", "{h}:{m}")),
 }
 _LINKS = {
     "de": {"to": "bis", "until": "bis", "till": "bis", "and": "und", "or": "oder"},
@@ -59,32 +31,12 @@ _HALVES = {
     "de": {"a": ("morgens", "früh", "vormittags", "am Morgen", "am Vormittag", "nachts"),
            "p": ("nachmittags", "abends", "am Nachmittag", "am Abend", "nachts")},
 }  # fmt: skip
-_HOURS = [
-    "zwölf",
-    "ein",
-    "zwei",
-    "drei",
-    "vier",
-    "fünf",
-    "sechs",
-    "sieben",
-    "acht",
-    "neun",
-    "zehn",
-    "elf",
-    "zwölf",
-    "dreizehn",
-    "vierzehn",
-    "fünfzehn",
-    "sechzehn",
-    "siebzehn",
-    "achtzehn",
-    "neunzehn",
-    "zwanzig",
-    "einundzwanzig",
-    "zweiundzwanzig",
-    "dreiundzwanzig",
-]
+_GERMAN = """
+zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
+vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
+zweiundzwanzig dreiundzwanzig
+"""
+_HOURS = _GERMAN.split()
 
 
 @dataclass(frozen=True)
@@ -152,7 +104,7 @@ class Times:
         short = [form.removesuffix(" Uhr") for form in first] if language == "de" else []
         bare = self.link.strip()
         said = _LINKS.get(language, {}).get(bare.lower())
-        links = [f" {said}"[:] + " "] if said else [self.link]
+        links = [f" {said} "] if said else [self.link]
         if not said or bare.lower() in ("to", "until", "till"):
             links += ["-", "–", " - ", " – "]
         shorts = list(dict.fromkeys([*short, *first]))

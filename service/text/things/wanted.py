@@ -70,6 +70,8 @@ class Needs:
 
     def __init__(self, needs: dict[str, Need]) -> None:
         self._needs = needs
+        self._wanted = {name: need.forms for name, need in needs.items()}
+        self._found: dict[str, dict[str, list[Span]]] = {}  # by translation: asked for many times
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -82,8 +84,10 @@ class Needs:
 
     def found(self, candidate: Candidate) -> dict[str, list[Span]]:
         """Where a candidate has each of them."""
-        wanted = {name: need.forms for name, need in self._needs.items()}
-        return Occurrences(candidate.text, wanted).spans
+        text = candidate.text
+        if text not in self._found:
+            self._found[text] = Occurrences(text, self._wanted).spans
+        return self._found[text]
 
     def num_wrong(self, candidate: Candidate) -> int:
         """How many are missing, or there too often."""
