@@ -53,6 +53,7 @@ class TranslatedPart:
         self.results.append((seconds, result))
         if self.part.sentence is None and result.error is None:
             self.candidate = Candidate(result.text, result.links)
+            self.warnings = result.warnings
 
 
 class JoinedText:
@@ -119,7 +120,7 @@ class JoinedText:
         if self._whole is not None:
             [(_, result)] = self._whole.results
             if result.error is None:
-                return replace(result, warnings=self._whole.warnings)
+                return result
             return replace(result, error=renamed(result.error, text_field))
         error = None if self._error is None else renamed(self._error, text_field)
         order = (None, FinishReason.ERROR, FinishReason.LENGTH)

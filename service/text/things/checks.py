@@ -7,20 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
-from service.common.fairness import in_thread
 from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind
 
-_UNKNOWN = "\ufffd"
+UNKNOWN = "\ufffd"
 # Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
 _SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
-_MAX_SHOWN = 200
-# Texts of so many characters are looked at within some milliseconds.
-_SMALL_CHARACTERS = 1000
 _NUMBER_WORDS = {
     "en": re.compile(
         r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
@@ -47,8 +43,8 @@ def flaws(
     found = []
     rest = _without(text, (*things, *apostrophes_of(text)))
     source_rest = _without(source, (*source_things, *apostrophes_of(source)))
-    if _UNKNOWN in rest and _UNKNOWN not in source_rest:
-        found.append((WarningKind.CHARACTER, _UNKNOWN))
+    if UNKNOWN in rest and UNKNOWN not in source_rest:
+        found.append((WarningKind.CHARACTER, UNKNOWN))
     signs, own = Counter(_SIGNS.findall(rest)), Counter(_SIGNS.findall(source_rest))
     if signs != own:
         different = "".join(sorted((signs - own) + (own - signs)))
@@ -64,34 +60,6 @@ def flaws(
     if not is_plausible(source_rest, rest):
         found.append((WarningKind.LENGTH, ""))
     return [TranslationWarning(kind, what, source) for kind, what in found]
-
-
-async def looked_at(source: str, text: str) -> list[TranslationWarning]:
-    """What is wrong with the translation of a text that nothing was done for."""
-
-    def look() -> list[TranslationWarning]:
-        found = []
-        if _UNKNOWN in text and _UNKNOWN not in source:
-            found.append(TranslationWarning(WarningKind.CHARACTER, _UNKNOWN, source[:_MAX_SHOWN]))
-        for line, translated in _lines(source, text):
-            if (run := surplus_run(line, translated)) is not None:
-                shown = translated[slice(*run)][:_MAX_SHOWN]
-                found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
-            if not is_plausible(line, translated):
-                found.append(TranslationWarning(WarningKind.LENGTH, "", line[:_MAX_SHOWN]))
-        return found
-
-    if len(text) <= _SMALL_CHARACTERS:
-        return look()
-    return await in_thread(look)
-
-
-def _lines(source: str, text: str) -> list[tuple[str, str]]:
-    """Lines with their translations; the whole texts if their numbers of lines differ."""
-    sources, texts = source.splitlines(), text.splitlines()
-    if len(sources) != len(texts):
-        return [(source, text)]
-    return list(zip(sources, texts, strict=True))
 
 
 def added_numbers(source: str, text: str, things: Sequence[Span], language: str) -> list[str]:

@@ -6,21 +6,27 @@ of many sentences can go to the model together.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 
 from model.bundle.tokenizer import Span
 from service.text.glossaries.glossary import TermMatch
+from service.text.things.attempts import Attempt, Draft, Repair, rank
 from service.text.things.checks import added_numbers, flaws
 from service.text.things.edits import Edit, EditedText
+from service.text.things.inner_sentences import (
+    as_escaped,
+    translated_message,
+    translated_quotes,
+    with_number_signs,
+    with_quoted,
+)
 from service.text.things.letter_case import LetterCase, recased, restored
-from service.text.things.messages import branches_of
 from service.text.things.placing import appended, edited, linked_place, place, with_tokens
-from service.text.things.quotes import Quote, apostrophes_of, quotes_of
+from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import own_run, without_run
-from service.text.things.scanned import ScannedSentence as ScannedSentence
-from service.text.things.scanned import TermRules as TermRules
-from service.text.things.things import Form, Occurrences, Thing, is_fragile
+from service.text.things.scanned import ScannedSentence, TermRules
+from service.text.things.things import Form, is_fragile
 from service.text.things.wanted import Candidate, paired, term_needs, thing_needs, with_units
 from service.translation.blank_retries import has_word
 from service.translation.links import Link
@@ -28,68 +34,9 @@ from service.translation.results import TextResult, TranslationWarning, WarningK
 
 MAX_ATTEMPTS = 4
 """Further translations of one sentence."""
-_MAX_QUOTED = 3
 _MAX_DEPTH = 3
 # Most models copy these reliably: many placeholders of software look so.
 _STANDINS = ("{%d}", "%%%d", "XX%d")
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A translation to make.
-
-    Attributes:
-        text: to translate, in one piece.
-        prefix: the beginning of the translation.
-        links: whether links are needed.
-        scores: whether the log-probability is needed.
-        repeats: whether the translation may repeat a sequence of words.
-    """
-
-    text: str
-    prefix: str = ""
-    links: bool = False
-    scores: bool = False
-    repeats: bool = True
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A translation of a version of a sentence.
-
-    Attributes:
-        given: the sentence before and after what was changed before its translation.
-        standins: for each string that stands in for a part of the sentence, that part's text.
-        result: of the translation.
-    """
-
-    given: EditedText
-    standins: dict[str, str]
-    result: TextResult
-
-    def candidate(self, built: Mapping[str, str]) -> Candidate:
-        """The translation, with all parts in their places again.
-
-        Args:
-            built: what is put in place of some parts' text.
-        """
-        tokens = {token: (token,) for token in self.standins}
-        found = Occurrences(self.result.text, tokens).spans
-        edits = []
-        for token, spans in found.items():
-            text = self.standins[token]
-            for source, put in built.items():
-                text = text.replace(source, put)
-            edits += [Edit(span, text) for span in spans]
-        put = EditedText(self.result.text, edits)
-        links = dict.fromkeys(
-            Link(self.given.before(link.source), put.after(link.target))
-            for link in self.result.links
-        )
-        return Candidate(put.text, list(links))
-
-
-Repair = Generator[Attempt, TextResult | None, Candidate]
 
 
 class SentenceRepair:
@@ -184,7 +131,7 @@ class SentenceRepair:
             before, self._work = self._work, changed
             given, tokens = self._carried()
             other = yield Attempt(given.text, links=links, scores=True)
-            if other is not None and _rank(other) > _rank(result):
+            if other is not None and rank(other) > rank(result):
                 return Draft(given, tokens, other)
             self._work = before
         self._sentence = replace(sentence, case=LetterCase.USUAL)
@@ -329,37 +276,16 @@ class SentenceRepair:
         """The repair of a part of the sentence that is translated by itself."""
         sentence = ScannedSentence.scanned(text, self._rules)
         if is_plural:
-            taken = [thing.span for thing in sentence.things]
-            signs = [
-                Thing(Form.PLACEHOLDER, Span(index, index + 1), "#")
-                for index, character in enumerate(text)
-                if character == "#" and not any(s.start <= index < s.end for s in taken)
-            ]
-            things = sorted([*sentence.things, *signs], key=lambda thing: thing.span)
-            sentence = replace(sentence, things=tuple(things))
+            sentence = with_number_signs(sentence)
         return SentenceRepair(
             sentence, self._rules, links=False, max_attempts=2, depth=self._depth + 1
         )
 
     def _build_messages(self) -> Generator[Attempt, TextResult | None, None]:
-        """Translate the branches of ICU messages. A message stays where that is not reliable."""
+        """Translate the branches of ICU messages."""
         for thing in self._sentence.things:
-            if thing.form is not Form.MESSAGE or self._depth >= _MAX_DEPTH:
-                continue
-            edits: list[Edit] = []
-            for span in branches_of(thing.text):
-                text = thing.text[slice(*span)].strip()
-                if not has_word(text):
-                    continue
-                inner = self._inner(text, is_plural=True)
-                candidate = yield from inner.run()
-                if inner.warnings or candidate.text.count("{") != text.count("{"):
-                    edits = []
-                    break
-                start = span.start + thing.text[slice(*span)].index(text)
-                edits.append(Edit(Span(start, start + len(text)), candidate.text))
-            if edits:
-                self._built[thing.span] = EditedText(thing.text, edits).text
+            if thing.form is Form.MESSAGE and self._depth < _MAX_DEPTH:
+                self._built[thing.span] = yield from translated_message(thing.text, self._inner)
         self._set_needs()
 
     def _lacks_quotes(self, candidate: Candidate) -> bool:
@@ -367,32 +293,14 @@ class SentenceRepair:
 
     def _by_quotes(self, best: Candidate) -> Repair:
         """Translate what is between quotation marks by itself, and the rest with stand-ins."""
-        sentence, quotes = self._sentence, self._sentence.quotes
-        pairs = list(zip(quotes[::2], quotes[1::2], strict=False))
-        is_paired = len(quotes) % 2 == 0 and 0 < len(pairs) <= _MAX_QUOTED
-        if not is_paired or self._depth >= _MAX_DEPTH or sentence.terms:
+        sentence = self._sentence
+        if self._depth >= _MAX_DEPTH or sentence.terms:
             return best
-        built: dict[Span, str] = {}
-        for opening, closing in pairs:
-            text = sentence.text[opening.span.end : closing.span.start]
-            inner = self._inner(text.strip())
-            said = (yield from inner.run()) if has_word(text) else Candidate(text)
-            if inner.warnings:
-                return best
-            built[Span(opening.span.start, closing.span.end)] = (
-                opening.text + said.text + closing.text
-            )
-        things = [
-            *(
-                t
-                for t in sentence.things
-                if not any(s.start <= t.span.start < s.end for s in built)
-            ),
-            *(Thing(Form.PLACEHOLDER, span, sentence.text[slice(*span)]) for span in built),
-        ]
-        things.sort(key=lambda thing: thing.span)
+        built = yield from translated_quotes(sentence, self._inner)
+        if not built:
+            return best
         whole = SentenceRepair(
-            replace(sentence, things=tuple(things), quotes=()),
+            with_quoted(sentence, built),
             self._rules,
             links=self._links,
             max_attempts=1,
@@ -410,7 +318,7 @@ class SentenceRepair:
         found = quotes_of(candidate.text, self._places(candidate))
         if len(found) != len(quotes):
             return candidate
-        return edited(candidate, list(_as_escaped(quotes, found)))
+        return edited(candidate, list(as_escaped(quotes, found)))
 
     # --- terms -----------------------------------------------------------------------------------
 
@@ -489,22 +397,3 @@ class SentenceRepair:
         for match in self._sentence.terms:
             counts[match.entry.source] = counts.get(match.entry.source, 0) + 1
         return {source: min(count, len(found[source])) for source, count in counts.items()}
-
-
-def _rank(result: TextResult) -> tuple[bool, float]:
-    """What to prefer of two translations of a sentence: one with a word, then the likelier one."""
-    return has_word(result.text), _mean_log_probability(result)
-
-
-def _mean_log_probability(result: TextResult) -> float:
-    hypotheses = [sentence.hypotheses[0] for sentence in result.sentences if sentence.hypotheses]
-    if not hypotheses:
-        return 0.0  # copied
-    total = sum(hypothesis.log_probability for hypothesis in hypotheses)
-    return total / (result.num_target_tokens + len(hypotheses))
-
-
-def _as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> Iterator[Edit]:
-    for quote, there in zip(quotes, found, strict=True):
-        if quote.is_escaped:
-            yield Edit(there.span, quote.text)

@@ -21,9 +21,10 @@ from service.common.fairness import checkpoint, in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
-from service.text.things.checks import looked_at
+from service.text.things.attempts import Attempt, Repair
+from service.text.things.plain_checks import with_warnings
 from service.text.things.scanned import TermRules
-from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair
+from service.text.things.sentence_repair import SentenceRepair
 from service.text.things.text_parts import may_need_care, parts_of
 from service.text.windows import cancelled, in_windows
 from service.translation.engine_call import CallArguments, admitted_once
@@ -78,7 +79,10 @@ class TermsTranslator:
         scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
         if not scanned or size > self._limits.max_request_characters:
             results = await self._below.translate(texts, options, **shared)
-            return [await self._looked_at(*pair) for pair in zip(texts, results, strict=True)]
+            return [
+                await with_warnings(text, result, rules)
+                for text, result in zip(texts, results, strict=True)
+            ]
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
@@ -95,13 +99,6 @@ class TermsTranslator:
                         await checkpoint()
                         joined[part.text_index].add(part)
         return [text.result(name) for text, name in zip(joined, names, strict=True)]
-
-    async def _looked_at(self, text: str, result: TextResult) -> TextResult:
-        """The result of a text without anything to take care of, with warnings."""
-        if not self._rules.kinds or result.error is not None:
-            return result
-        warnings = await looked_at(text, result.text)
-        return replace(result, warnings=warnings) if warnings else result
 
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
@@ -280,14 +277,9 @@ class _Call:
         seconds = self._seconds
         async for event in self._below.stream(part.part.text, self._options, **self._shared):
             if isinstance(event, TextResult):
+                event = await with_warnings(part.part.text, event, self._rules)
                 part.take(event, seconds)
-                await self._look_at(part, event)
-                event = replace(event, warnings=part.warnings) if part.warnings else event
             yield event
-
-    async def _look_at(self, part: TranslatedPart, result: TextResult) -> None:
-        if self._rules.kinds and result.error is None:
-            part.warnings = await looked_at(part.part.text, result.text)
 
     @property
     def _seconds(self) -> float:
@@ -311,8 +303,7 @@ class _Call:
             texts = [part.part.text for part in portion]
             results = await self._called(portion, texts, self._options)
             for part, (seconds, result) in zip(portion, results, strict=True):
-                part.take(result, seconds)
-                await self._look_at(part, result)
+                part.take(await with_warnings(part.part.text, result, self._rules), seconds)
 
     async def _repair(self, jobs: Sequence[_Job]) -> None:
         """Advance all jobs together, until each has its translation or has failed."""

@@ -16,7 +16,7 @@ from service.translation.results import TextResult, WarningKind
 from tests.unit.service.text.test_terms_translator import FakeTranslator, stage
 
 FORMS = {
-    Form.TIME: ["4 pm", "6:45 a.m.", "12.30pm", "6 to 7 p.m.", "9am-5pm", "10 o'clock"],
+    Form.TIME: ["4 pm", "6:45am", "12.30pm", "6 to 7 pm", "9am-5pm", "10 o'clock"],
     Form.AMOUNT: ["$20", "US$3,000", "20 €", "20 CHF", "EUR 5", "£1.50"],
     Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB"],
     Form.ORDINAL: ["5th", "21st"],
