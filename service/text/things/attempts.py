@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.text.things.edits import Edit, EditedText
 from service.text.things.things import Occurrences
-from service.text.things.wanted import Candidate
+from service.text.things.wanted import Candidate, without_double_stop
 from service.translation.blank_retries import has_word
 from service.translation.links import Link
 from service.translation.results import TextResult
@@ -59,7 +59,8 @@ class Draft:
             text = self.standins[token]
             for source, put in built.items():
                 text = text.replace(source, put)
-            edits += [Edit(span, text) for span in spans]
+            written = self.result.text
+            edits += [Edit(without_double_stop(written, span, text), text) for span in spans]
         put = EditedText(self.result.text, edits)
         links = dict.fromkeys(
             Link(self.given.before(link.source), put.after(link.target))

@@ -67,6 +67,13 @@ def appended(text: str, put: str) -> Edit:
     return Edit(Span(end, end), before + put + after)
 
 
+def spaced(text: str, span: Span, put: str) -> Edit:
+    """Puts a string over a part of a text, apart from the words beside it."""
+    before = text[: span.start][-1:].isalnum() and put[:1].isalnum()
+    after = text[span.end : span.end + 1].isalnum() and put[-1:].isalnum()
+    return Edit(span, " " * before + put + " " * after)
+
+
 def place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span | None:
     """The words that come from a part of the sentence, if nothing that is kept is among them."""
     place = linked_place(candidate, source, len(put))

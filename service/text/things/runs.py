@@ -56,7 +56,7 @@ class Run(NamedTuple):
         return self.span.end - self.span.start
 
     @property
-    def count(self) -> int:
+    def num_units(self) -> int:
         """How often the unit is there, about."""
         return -(-self.length // self.unit)
 
@@ -67,10 +67,10 @@ def surplus_run(source: str, text: str) -> Span | None:
     if found is None:
         return None
     own = _longest(source)
-    most = own.count + max(1, own.count // 2) if own else 2
-    if found.count <= most or (own and found.length <= own.length):
+    most = own.num_units + max(1, own.num_units // 2) if own else 2
+    if found.num_units <= most or (own and found.length <= own.length):
         return None
-    kept = (own.count if own else 1) * found.unit
+    kept = (own.num_units if own else 1) * found.unit
     return Span(found.span.start + kept, found.span.end) if kept < found.length else None
 
 
@@ -80,8 +80,8 @@ def lost_run(source: str, text: str) -> Span | None:
     if own is None or own.length * 5 < len(source.strip()) * 3:
         return None
     found = _longest(text)
-    count = found.count if found else 0
-    return own.span if count * 2 < own.count else None
+    count = found.num_units if found else 0
+    return own.span if count * 2 < own.num_units else None
 
 
 def own_run(source: str) -> Span | None:

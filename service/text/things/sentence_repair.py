@@ -22,7 +22,7 @@ from service.text.things.inner_sentences import (
     with_quoted,
 )
 from service.text.things.letter_case import LetterCase, recased, restored
-from service.text.things.placing import appended, edited, linked_place, place, with_tokens
+from service.text.things.placing import appended, edited, linked_place, place, spaced, with_tokens
 from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence, TermRules
@@ -192,7 +192,15 @@ class SentenceRepair:
         return flaws(sentence.text, candidate.text, spans, self._places(candidate))
 
     def _num_wrong(self, candidate: Candidate) -> int:
-        return self._things.num_wrong(candidate) + len(self._flaws(candidate))
+        num_wrong = self._things.num_wrong(candidate) + len(self._flaws(candidate))
+        return num_wrong + len(self._added(candidate))
+
+    def _added(self, candidate: Candidate) -> list[str]:
+        """Numbers that the sentence doesn't have."""
+        if not self._sentence.things:
+            return []
+        text, places = self._sentence.text, self._places(candidate)
+        return added_numbers(text, candidate.text, places, self._rules.source)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
@@ -235,7 +243,7 @@ class SentenceRepair:
             there = place(candidate, span, text, self._things) if has_words else None
             if there is None:
                 self._misplaced.append(text)
-            edit = Edit(there, text) if there else appended(candidate.text, text)
+            edit = spaced(candidate.text, there, text) if there else appended(candidate.text, text)
             candidate = edited(candidate, [edit], span)
         return edited(candidate, list(self._things.surplus(candidate)))
 
@@ -264,9 +272,7 @@ class SentenceRepair:
         text = self._sentence.text
         found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
         found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
-        source, places = self._rules.source, self._places(candidate)
-        added = added_numbers(text, candidate.text, places, source)
-        added += self._things.repeated(candidate)
+        added = self._added(candidate) + self._things.repeated(candidate)
         found += [(WarningKind.ADDED, what) for what in added]
         return [TranslationWarning(*each, text) for each in found] + self._flaws(candidate)
 

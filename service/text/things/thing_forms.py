@@ -128,12 +128,18 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
     if thing.form is Form.UNIT:
         return ThingForms(_unit(text, source, target, language), is_exact=False)
     if thing.form is Form.ORDINAL:
-        return ThingForms(_ordinal(text[:-2], text, language), is_exact=False)
+        return _converted(_ordinal(text[:-2], text, language), text)
     if thing.form is Form.DECADE:
-        return ThingForms(_decade(text, language), is_exact=False)
+        return _converted(_decade(text, language), text)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
     return ThingForms((text,))
+
+
+def _converted(right: tuple[str, ...], text: str) -> ThingForms:
+    """Forms of which the thing as it is in the sentence may be none: then it is put right."""
+    wrong = () if text in right else (text,)
+    return ThingForms(right, wrong, is_exact=False)
 
 
 def _time(text: str, target: str) -> ThingForms:
@@ -228,7 +234,7 @@ def _ordinal(number: str, text: str, language: str) -> tuple[str, ...]:
     if len(number) < 3 and int(number) < len(stems):
         stem = stems[int(number)]
         found += [form + end for form in (stem, stem.capitalize()) for end in _ENDINGS]
-    return (*found, text)
+    return tuple(found)
 
 
 def _decade(text: str, language: str) -> tuple[str, ...]:
@@ -242,4 +248,4 @@ def _decade(text: str, language: str) -> tuple[str, ...]:
     if short[0] in "23456789":
         said = tens[int(short[0]) - 2]
         found += [form + end for form in (said, said.capitalize()) for end in ends]
-    return (*found, text)
+    return tuple(found)

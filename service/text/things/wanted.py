@@ -137,13 +137,14 @@ class Needs:
         taken = [span for spans in found.values() for span in spans]
         for name, need in self._needs.items():
             count = len(need.spans) - len(found[name])
+            put = need.forms[0]
             wrong = need.wrong or _other_cases(candidate.text, need.forms[0])
             if count <= 0 or not wrong:
                 continue
             for span in Occurrences(candidate.text, {name: wrong}).spans[name][:count]:
                 if not any(span.start < other.end and other.start < span.end for other in taken):
                     taken.append(span)
-                    yield Edit(span, need.forms[0])
+                    yield Edit(without_double_stop(candidate.text, span, put), put)
 
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
         """A candidate with the no-break spaces of the sentence's text, which models write plain.
@@ -261,6 +262,12 @@ def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs)
         if not any(overlap(link.target, unit.target) for unit in units)
     ]
     return replace(candidate, links=sorted([*others, *units], key=lambda link: link.target))
+
+
+def without_double_stop(text: str, span: Span, put: str) -> Span:
+    """The part of a text that something takes the place of: with the full stop that it ends in."""
+    doubles = put.endswith(".") and text[span.end : span.end + 1] == "."
+    return Span(span.start, span.end + doubles)
 
 
 def overlap(one: Span, other: Span) -> bool:
