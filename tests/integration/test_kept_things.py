@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 
 import pytest
 
+from bench.kept_sentences import KINDS, sample_sentence
 from bench.sentence_translator import sentence_translator
 from service.text.options import TextOptions
 from service.text.text_translator import text_translator
@@ -131,15 +133,20 @@ CASES: dict[str, list[tuple[str, ...]]] = {
 FLAT = [(kind, *case) for kind, cases in CASES.items() for case in cases]
 
 
+# Two of each kind: `make kept` makes more.
+GENERATED = [sample_sentence(random.Random(n), kind) for n in (1, 2) for kind in KINDS]
+
+
 @pytest.fixture(scope="module")
 def results() -> dict[str, TextResult]:
     async def translate() -> list[TextResult]:
         options = TextOptions(verbatim=ALL_KINDS, adapt_letter_case=True)
         async with sentence_translator() as sentences:
             translator = text_translator(sentences, options, ("en", "de"))
-            return await translator.translate([case[1] for case in FLAT])
+            return await translator.translate(texts)
 
-    return dict(zip([case[1] for case in FLAT], asyncio.run(translate()), strict=True))
+    texts = [*(case[1] for case in FLAT), *(sample.text for sample in GENERATED)]
+    return dict(zip(texts, asyncio.run(translate()), strict=True))
 
 
 @pytest.mark.parametrize("case", FLAT, ids=lambda case: f"{case[0]}: {case[1]}")
@@ -150,3 +157,9 @@ def test_it_is_right(case: tuple[str, ...], results: dict[str, TextResult]) -> N
         assert len(re.findall(pattern, text)) == 1, text
     assert "\ufffd" not in text
     assert not results[source].warnings, text
+
+
+def test_generated_sentences_are_right_or_warned_of(results: dict[str, TextResult]) -> None:
+    for sample in GENERATED:
+        result = results[sample.text]
+        assert sample.is_right(result.text) or result.warnings, (sample.text, result.text)

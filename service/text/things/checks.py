@@ -69,7 +69,8 @@ def added_numbers(source: str, text: str, things: Sequence[Span], language: str)
     pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
     if pattern is None or pattern.search(source):
         return []
-    return _DIGITS.findall(_without(text, things))
+    found = _DIGITS.findall(_without(text, things))
+    return [number for number in found if number not in source]
 
 
 def is_plausible(source: str, text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -100,8 +100,9 @@ def with_quoted(sentence: ScannedSentence, built: Mapping[Span, str]) -> Scanned
     return replace(sentence, things=tuple(things), quotes=())
 
 
-def as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> Iterator[Edit]:
-    """Puts escaped marks in place of those of a translation."""
-    for quote, there in zip(quotes, found, strict=True):
-        if quote.is_escaped:
-            yield Edit(there.span, quote.text)
+def as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> list[Edit]:
+    """Puts marks that a sentence escapes in place of those of its translation, if all are there."""
+    if len(found) != len(quotes):
+        return []
+    pairs = zip(quotes, found, strict=True)
+    return [Edit(there.span, quote.text) for quote, there in pairs if quote.is_escaped]

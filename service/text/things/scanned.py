@@ -9,6 +9,7 @@ from service.text.things.letter_case import LetterCase, letter_case
 from service.text.things.quotes import Quote, apostrophes_of, quotes_of
 from service.text.things.runs import has_runs
 from service.text.things.things import ALL_KINDS, Thing, ThingKind, find_things
+from service.text.things.wanted import overlap
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class TermRules:
     letter_case: bool = True
     glossary: Glossary = NO_GLOSSARY
     term_methods: tuple[str, ...] = ("constrain", "replace", "stand in")
+
+
+_NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,11 @@ class ScannedSentence:
     def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:
         """The sentence with what is found in it."""
         things = tuple(find_things(text, rules.kinds, rules.source)) if rules.kinds else ()
-        taken = [thing.span for thing in things]
+        # A term of the glossary comes before a name that would be kept.
+        taken = [thing.span for thing in things if thing.kind not in _NAMES]
         terms = tuple(rules.glossary.matches(text, taken)) if rules.glossary else ()
+        things = tuple(t for t in things if not any(overlap(t.span, term.span) for term in terms))
+        taken = [thing.span for thing in things]
         case = letter_case(text, rules.source, taken) if rules.letter_case else LetterCase.USUAL
         quotes = tuple(quotes_of(text, taken)) if rules.kinds else ()
         return cls(text, things, terms, case, quotes)

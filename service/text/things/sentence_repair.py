@@ -318,13 +318,8 @@ class SentenceRepair:
 
     def _escaped(self, candidate: Candidate) -> Candidate:
         """The candidate with marks that are escaped as in the sentence."""
-        quotes = self._sentence.quotes
-        if not any(quote.is_escaped for quote in quotes):
-            return candidate
         found = quotes_of(candidate.text, self._places(candidate))
-        if len(found) != len(quotes):
-            return candidate
-        return edited(candidate, list(as_escaped(quotes, found)))
+        return edited(candidate, as_escaped(self._sentence.quotes, found))
 
     # --- terms -----------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         return _converted(_decade(text, language), text)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
-    return ThingForms((text,))
+    return ThingForms((text,), is_exact=thing.form is not Form.ACRONYM)
 
 
 def _converted(right: tuple[str, ...], text: str) -> ThingForms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from service.text.things.thing_forms import forms_of
 from service.text.things.things import Form, Occurrences, Thing
 from service.translation.links import Link
 
+_CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -50,6 +52,7 @@ class Need:
         repeats_words: whether these are right in words only.
         puts: the string to put for each place, if not the first form.
         given: what the model reads in its place; None for the thing itself, or a stand-in.
+        is_capitals: whether another word in capitals may take its place.
     """
 
     spans: tuple[Span, ...]
@@ -59,6 +62,7 @@ class Need:
     repeats_words: bool = False
     puts: tuple[str, ...] = ()
     given: str | None = None
+    is_capitals: bool = False
 
 
 class Needs:
@@ -92,10 +96,16 @@ class Needs:
     def num_wrong(self, candidate: Candidate) -> int:
         """How many are missing, or there too often."""
         found = self.found(candidate)
-        num_missing = sum(
-            max(0, len(need.spans) - len(found[name])) for name, need in self._needs.items()
-        )
+        num_missing = sum(max(0, self._num_missing(name, found, candidate)) for name in self._needs)
         return num_missing + len(self.repeated(candidate))
+
+    def _num_missing(self, name: str, found: dict[str, list[Span]], candidate: Candidate) -> int:
+        need = self._needs[name]
+        count = len(need.spans) - len(found[name])
+        if count > 0 and need.is_capitals:  # NATO can be OTAN, and an emphasised word translated
+            wanted = sum(len(each.spans) for each in self._needs.values() if each.is_capitals)
+            return min(count, wanted - len(_CAPITALS.findall(candidate.text)))
+        return count
 
     def repeated(self, candidate: Candidate) -> list[str]:
         """What is there too often. A number may be repeated in words: "one" is "ein" too."""
@@ -113,7 +123,7 @@ class Needs:
         """The places in the sentence of what is missing, with the string to put."""
         found, missing = self.found(candidate), []
         for name, need in self._needs.items():
-            count = len(need.spans) - len(found[name])
+            count = self._num_missing(name, found, candidate)
             if count > 0:
                 met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
                 puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
@@ -136,7 +146,7 @@ class Needs:
         found = self.found(candidate)
         taken = [span for spans in found.values() for span in spans]
         for name, need in self._needs.items():
-            count = len(need.spans) - len(found[name])
+            count = self._num_missing(name, found, candidate)
             put = need.forms[0]
             wrong = need.wrong or _other_cases(candidate.text, need.forms[0])
             if count <= 0 or not wrong:
@@ -209,6 +219,7 @@ def thing_needs(
             may_repeat=not forms.is_exact or text in terms,
             repeats_words=not forms.is_exact and text not in terms,
             given=forms.given,
+            is_capitals=same[0].form is Form.ACRONYM,
         )
     return Needs(needs)
 
