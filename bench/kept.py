@@ -101,7 +101,7 @@ def report(
         if outcome == _WRONG:
             wrong.append((sample.text, text))
     lines = [
-        "# What translations keep",
+        "# Things that translations keep",
         "",
         f"{len(samples):,} generated sentences with one to three things (seed {seed}), "
         f"{model.name}, `python -m bench.kept`. A row counts sentences by their first thing.",

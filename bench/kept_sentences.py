@@ -1,7 +1,6 @@
 """Sentences with things that a translation must keep, and what is right for each.
 
-What is right is said here once more, and not taken from the server: a mistake there would be one
-here.
+The right forms are repeated here, not imported from the server: a mistake there would be one here.
 """
 # ruff: noqa: E501 - the samples are easier to read in one line each
 

@@ -150,7 +150,7 @@ class TermUse:
 
 @dataclass(frozen=True)
 class TranslationWarning:
-    """What is wrong with the translation of a sentence, and could not be put right.
+    """A flaw of the translation of a sentence that the server could not put right.
 
     Attributes:
         kind: "missing", "added", "place", "quotes", "signs", "character", "repetition" or "length",

@@ -80,7 +80,7 @@ class TermUse:
 
 
 class WarningKind(enum.Enum):
-    """What is wrong with the translation of a sentence."""
+    """The kinds of flaws of a translation."""
 
     MISSING = "missing"
     """A thing is not in the translation, or not as often as in the sentence."""
@@ -102,7 +102,7 @@ class WarningKind(enum.Enum):
 
 @dataclass(frozen=True)
 class TranslationWarning:
-    """What is wrong with the translation of a sentence, and could not be put right.
+    """A flaw of the translation of a sentence that could not be put right.
 
     Attributes:
         kind: what it is.

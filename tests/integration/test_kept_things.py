@@ -1,4 +1,4 @@
-"""What plain sentences must not lose, with the model that ships: kept, converted, or warned."""
+"""Things in plain sentences, with the model that ships: kept, converted, or warned of."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def _varint(number: int) -> bytes:
 
 
 def warning(found: TranslationWarning) -> pb.TranslationWarning:
-    """What is wrong with the translation of a sentence."""
+    """A warning in the contract."""
     kind = pb.WarningKind.Value(f"WARNING_KIND_{found.kind.name}")
     return pb.TranslationWarning(kind=kind, text=found.text, sentence=found.sentence)
 

@@ -1,4 +1,4 @@
-"""What is asked of the model for a sentence, and what is made of its answer."""
+"""Attempts at the translation of a sentence, and candidates made of their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Draft:
     Attributes:
         given: the sentence before and after what was changed before its translation.
         standins: for each string that stands in for a part of the sentence, that part's text.
-        result: of the translation.
+        result: the result of the translation.
     """
 
     given: EditedText
@@ -57,8 +57,8 @@ class Draft:
         edits = []
         for token, spans in found.items():
             text = self.standins[token]
-            for source, put in built.items():
-                text = text.replace(source, put)
+            for source, translated in built.items():
+                text = text.replace(source, translated)
             written = self.result.text
             edits += [Edit(without_double_stop(written, span, text), text) for span in spans]
         put = EditedText(self.result.text, edits)

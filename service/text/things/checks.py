@@ -1,4 +1,4 @@
-"""What is wrong with a translation that its source shows: checked for every sentence."""
+"""Checks of a translation against its source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flaws(
     source_things: Sequence[Span] = (),
     things: Sequence[Span] = (),
 ) -> list[TranslationWarning]:
-    """What is wrong with a translation, apart from its things.
+    """The flaws of a translation, apart from its things.
 
     Args:
         source: the sentence.

@@ -182,7 +182,7 @@ ATOMIC = re.compile(
       | (?<![\w-])[Nn]os?\.\s?(?=\d) | (?<=\d)\s?[aApP]\.[mM]\.(?=\s+[^\sA-Z]|[,;:)]) """,
     re.VERBOSE,
 )
-"""What has signs within it that would end a sentence."""
+"""Things with signs in them that would end a sentence."""
 
 # --- words in another script ----------------------------------------------------------------------
 

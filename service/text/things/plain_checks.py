@@ -1,4 +1,4 @@
-"""What is wrong with translations of texts that nothing was done for."""
+"""Checks of texts that have no things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text repeats: sounds and choruses, and loops that a model falls into."""
+"""Repetition in a text: sounds and choruses, and the loops of a model."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class SentenceRepair:
         return {t.span: t.text for t in things if is_fragile(t) or t.span in self._built}
 
     def _plain(self) -> Iterator[Edit]:
-        """What the model reads in other words: times, and marks that are escaped for programs."""
+        """Times and escaped marks, in the form that the model reads."""
         yield from (Edit(span, given) for span, given in self._things.given().items())
         for quote in self._sentence.quotes:
             if quote.is_escaped:

@@ -18,7 +18,7 @@ _LANGUAGES_OF_NUMERO = {
     "nl": ("nr. {}", "nummer {}", "Nr. {}"),
     "pt": ("n.º {}", "número {}", "nº {}"),
 }
-# What is said for a sign or a code, after the number.
+# Words for a sign or a code, after the number.
 _SAID = {
     "de": {
         "$": "Dollar|US-Dollar",
@@ -104,9 +104,9 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
     """The forms of a thing.
 
     Args:
-        thing: of a sentence.
+        thing: a thing of a sentence.
         source: BCP-47 code of the sentence.
-        target: of the translation.
+        target: BCP-47 code of the translation.
     """
     text, language = thing.text, target.split("-")[0].lower()
     if thing.form is Form.TIME:

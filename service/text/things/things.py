@@ -40,7 +40,7 @@ ALL_KINDS = frozenset(ThingKind)
 
 
 class Form(enum.Enum):
-    """What a thing looks like: what of it may change, and how it is carried through the model.
+    """The form of a thing: decides what of it may change, and what the model reads in its place.
 
     The names are those of the groups in `patterns.THING`.
     """

@@ -92,7 +92,7 @@ class Times:
     link: str = ""
 
     def given(self, target: str) -> str:
-        """What the model reads in their place."""
+        """The digits that the model reads in their place."""
         return self.link.join(time.digits() for time in self.times)
 
     def forms(self, target: str) -> tuple[str, ...]:

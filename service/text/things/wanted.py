@@ -82,7 +82,7 @@ class Needs:
         return bool(self._needs)
 
     def given(self) -> dict[Span, str]:
-        """What the model reads in place of parts of the sentence, where that is no stand-in."""
+        """Other words that the model reads in place of parts of the sentence."""
         needs = self._needs.values()
         return {span: need.given for need in needs if need.given for span in need.spans}
 
@@ -108,7 +108,7 @@ class Needs:
         return count
 
     def repeated(self, candidate: Candidate) -> list[str]:
-        """What is there too often. A number may be repeated in words: "one" is "ein" too."""
+        """Things that a candidate has too often. A number may be repeated in words: "one" is "ein" too."""
         repeated = []
         for name, spans in self.found(candidate).items():
             need = self._needs[name]

@@ -1,4 +1,4 @@
-"""What is wrong with a translation, and what is said of it."""
+"""Forms of things, flaws of translations, and warnings."""
 
 from __future__ import annotations
 
