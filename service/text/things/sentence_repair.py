@@ -207,9 +207,7 @@ class SentenceRepair:
     ) -> Generator[Attempt, TextResult | None, tuple[Draft, Candidate]]:
         """Translate with something in place of what is missing, and of everything."""
         missing = self._fragile() | dict(self._things.missing(best))
-        everything = {
-            thing.span: missing.get(thing.span, thing.text) for thing in self._sentence.things
-        }
+        everything = self._things.preferred() | missing
         tried = [draft.given.text]
         for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
             if self._left <= 0 or not self._num_wrong(best):
@@ -349,8 +347,7 @@ class SentenceRepair:
         """An attempt whose translation has the term, if the model can be made to use it."""
         if method == "stand in":
             put = {match.span: match.form for match in self._sentence.terms}
-            kept = {thing.span: thing.text for thing in self._sentence.things if draft.standins}
-            kept |= self._fragile()
+            kept = self._things.preferred() if draft.standins else self._fragile()
             given, tokens = with_tokens(
                 self._work, {**kept, **put}, _STANDINS[0], self._forms, self._plain()
             )

@@ -86,6 +86,11 @@ class Needs:
         needs = self._needs.values()
         return {span: need.given for need in needs if need.given for span in need.spans}
 
+    def preferred(self) -> dict[Span, str]:
+        """The form to put for each part of the sentence."""
+        needs = self._needs.values()
+        return {span: need.forms[0] for need in needs for span in need.spans}
+
     def found(self, candidate: Candidate) -> dict[str, list[Span]]:
         """Where a candidate has each of them."""
         text = candidate.text
@@ -108,7 +113,7 @@ class Needs:
         return count
 
     def repeated(self, candidate: Candidate) -> list[str]:
-        """Things that a candidate has too often. A number may be repeated in words: "one" is "ein" too."""
+        """Things that a candidate has too often; in words, "one" may be "ein" anywhere."""
         repeated = []
         for name, spans in self.found(candidate).items():
             need = self._needs[name]
