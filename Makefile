@@ -38,7 +38,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -111,6 +111,9 @@ soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and laten
 
 faults: $(venv)/.dev  ## break a server under load in 21 ways (6 minutes; ARGS="--rounds 100": half an hour)
 	$(python) -m tests.robustness.faults.run $(ARGS)
+
+kept: $(venv)/.dev  ## measure what translations keep of 2,000 generated sentences (a minute; ARGS="MODEL --sentences 500")
+	$(python) -m bench.kept $(ARGS)
 
 fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (about an hour; ARGS="--inputs 20000": minutes)
 	$(python) -m tests.robustness.fuzz.run $(ARGS)

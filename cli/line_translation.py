@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from cli.line_calls import CallOutcome, LineCalls, is_about_a_text, reason
+from cli.shown_warnings import show_warnings
 from dragoman.client import Translation, TranslationError
 
 
@@ -61,6 +62,7 @@ class LineTranslator(LineCalls[str]):
     def _outcome(self, line: str, translation: Translation) -> CallOutcome:
         if translation.error:
             return CallOutcome(error=reason(translation.error))
+        show_warnings(translation.warnings)
         if self._num_hypotheses is None:
             return CallOutcome((translation.text,))
         if not translation.sentences:  # nothing to translate
@@ -81,6 +83,8 @@ class LineTranslator(LineCalls[str]):
             async for event in self._client.stream(text, **self._arguments):
                 if isinstance(event, str):
                     self._print(event)
+                else:
+                    show_warnings(event.warnings)
         except TranslationError as exc:
             if not is_about_a_text(exc):
                 raise

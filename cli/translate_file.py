@@ -29,14 +29,16 @@ from cli.options import (
     read_glossary,
     with_tls,
 )
+from cli.shown_warnings import show_warnings
 
 if TYPE_CHECKING:
     from cli.progress import ShowStage
     from cli.segment_cache import SegmentCache
-    from dragoman.client import AsyncClient
+    from dragoman.client import AsyncClient, TranslationWarning
     from service.documents.document import Document, DocumentSegment
 
 _CALLS_IN_FLIGHT = 4
+_WARNINGS_SHOWN = 20
 # By which the language is detected.
 _SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
 
@@ -97,6 +99,8 @@ def translate_file(
         line_breaks=line_breaks,
     )
 
+    warnings: list[TranslationWarning] = []
+
     async def run() -> list[str]:
         from dragoman.client import AsyncClient
 
@@ -112,7 +116,9 @@ def translate_file(
             with SegmentCache(output, [models, *depends_on]) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
-                translations = await _translated(document.segments, client, cache, arguments)
+                translations = await _translated(
+                    document.segments, client, cache, arguments, warnings
+                )
                 _write(output, document.write(translations))
                 cache.remove()
             return translations
@@ -126,7 +132,9 @@ def translate_file(
         raise typer.Exit(130) from None
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror or exc}")
-    typer.echo(f"{output}: {len(translations):,} parts")
+    show_warnings(warnings, _WARNINGS_SHOWN)
+    about = f", {len(warnings):,} warnings" if warnings else ""
+    typer.echo(f"{output}: {len(translations):,} parts{about}")
 
 
 async def _detected(segments: Sequence[DocumentSegment], target: str, client: AsyncClient) -> str:
@@ -172,8 +180,9 @@ async def _translated(
     client: AsyncClient,
     cache: SegmentCache,
     arguments: dict[str, Any],
+    warnings: list[TranslationWarning],
 ) -> list[str]:
-    """The translation of each segment, from the cache or the server.
+    """The translation of each segment, from the cache or the server, and the server's warnings.
 
     Raises:
         TranslationError: a call failed, or a part of the document.
@@ -198,6 +207,7 @@ async def _translated(
             if translation.error is not None:
                 raise translation.error
             found[segment] = translation.text
+            warnings.extend(translation.warnings)
             cache.add(segment.text, segment.mime_type.value, translation.text)
         cache.flush()
         show("translating", len(found), num_different)

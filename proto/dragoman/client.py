@@ -53,6 +53,7 @@ from dragoman.results import (
     Translation,
     TranslationBatch,
     TranslationError,
+    TranslationWarning,
 )
 from dragoman.tls import Tls
 
@@ -83,6 +84,7 @@ __all__ = [
     "Translation",
     "TranslationBatch",
     "TranslationError",
+    "TranslationWarning",
     "VerbatimKinds",
 ]
 

@@ -35,6 +35,7 @@ from dragoman.results import (
     Translation,
     TranslationBatch,
     TranslationError,
+    TranslationWarning,
 )
 from dragoman.v1 import translation_pb2 as pb
 
@@ -119,6 +120,20 @@ def translation(message: pb.Translation) -> Translation:
         detected_language=message.detected_language_code,
         detection_confidence=message.detection_confidence,
         confidence=_confidence(message),
+        warnings=_warnings(message.warnings),
+    )
+
+
+def _warnings(messages: Iterable[pb.TranslationWarning]) -> tuple[TranslationWarning, ...]:
+    return tuple(
+        TranslationWarning(
+            pb.WarningKind.Name(item.kind).removeprefix("WARNING_KIND_").lower()
+            if item.kind in pb.WarningKind.values()
+            else "unspecified",
+            item.text,
+            item.sentence,
+        )
+        for item in messages
     )
 
 
@@ -256,6 +271,8 @@ def document(message: pb.TranslateDocumentResponse, trailing: Metadata = ()) -> 
         pivot_model=message.pivot_model,
         detected_language=message.detected_language_code,
         detection_confidence=message.detection_confidence,
+        warnings=_warnings(message.warnings),
+        num_warnings=message.warning_count,
     )
 
 
@@ -288,6 +305,7 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         detected_language=message.detected_language_code,
         detection_confidence=message.detection_confidence,
         confidence=_confidence(message),
+        warnings=_warnings(message.warnings),
     )
 
 

@@ -39,11 +39,13 @@ class VerbatimKinds:
     emoji: bool | None = None
     symbols: bool | None = None
     numbers: bool | None = None
+    identifiers: bool | None = None
+    foreign_words: bool | None = None
 
     @classmethod
     def none(cls) -> VerbatimKinds:
         """Nothing is kept but what the model keeps."""
-        return cls(*[False] * 7)
+        return cls(*[False] * 9)
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,22 @@ class TermUse:
 
 
 @dataclass(frozen=True)
+class TranslationWarning:
+    """A flaw of the translation of a sentence that the server could not put right.
+
+    Attributes:
+        kind: "missing", "added", "place", "quotes", "signs", "character", "repetition" or "length",
+            as the contract's `WarningKind` explains.
+        text: the part that it is about; may be empty.
+        sentence: the sentence.
+    """
+
+    kind: str
+    text: str
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Translation:
     """One text's translation.
 
@@ -164,6 +180,7 @@ class Translation:
             if the text shows nothing of its language.
         detection_confidence: the probability of that language, from 0 to 1.
         confidence: the mean of the sentences' confidences; None if the server gives none.
+        warnings: what is wrong with translations of its sentences.
     """
 
     text: str
@@ -177,6 +194,7 @@ class Translation:
     detected_language: str = ""
     detection_confidence: float = 0.0
     confidence: float | None = None
+    warnings: tuple[TranslationWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,6 +232,8 @@ class DocumentTranslation:
         model, queue_seconds, compute_seconds, request_id, pivot_language, pivot_model: as in
             `TranslationBatch`.
         detected_language, detection_confidence: as in `Translation`, for the document.
+        warnings: as in `Translation`, for all parts: the first 100.
+        num_warnings: number of all warnings.
     """
 
     content: bytes
@@ -228,6 +248,8 @@ class DocumentTranslation:
     pivot_model: str = ""
     detected_language: str = ""
     detection_confidence: float = 0.0
+    warnings: tuple[TranslationWarning, ...] = ()
+    num_warnings: int = 0
 
 
 @dataclass(frozen=True)
@@ -338,6 +360,7 @@ class StreamEnd:
     detected_language: str = ""
     detection_confidence: float = 0.0
     confidence: float | None = None
+    warnings: tuple[TranslationWarning, ...] = ()
 
 
 class DetectedLanguage(NamedTuple):

@@ -90,6 +90,8 @@ class Backend:
         for result in results:
             error: DragomanError | None = result.error
             self.metrics.text_finished(code_of(error).name if error else "OK")
+            for found in getattr(result, "warnings", ()):
+                self.metrics.warned(found.kind.value)
 
 
 def call_arguments() -> CallArguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
@@ -19,7 +19,9 @@ from service.documents.work import encode_texts
 from service.errors import DragomanError, InvalidArgumentError
 from service.models.routing import Route
 from service.text.options import MimeType
-from service.translation.results import TextResult
+from service.translation.results import TextResult, TranslationWarning
+
+_MAX_WARNINGS = 100
 
 
 @dataclass
@@ -31,12 +33,16 @@ class DocumentTotals:
         num_target_tokens: tokens that they generated.
         queue_seconds: longest wait of a text.
         compute_seconds: longest computation of a text.
+        warnings: what is wrong with translations, the first ones.
+        num_warnings: number of all.
     """
 
     num_source_tokens: int = 0
     num_target_tokens: int = 0
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
+    warnings: list[TranslationWarning] = field(default_factory=list)
+    num_warnings: int = 0
 
     def add(self, results: Sequence[TextResult]) -> None:
         """Add the results of a batch."""
@@ -45,6 +51,9 @@ class DocumentTotals:
             self.num_target_tokens += result.num_target_tokens
             self.queue_seconds = max(self.queue_seconds, result.queue_seconds)
             self.compute_seconds = max(self.compute_seconds, result.compute_seconds)
+            room = _MAX_WARNINGS - len(self.warnings)
+            self.warnings += result.warnings[:room]
+            self.num_warnings += len(result.warnings)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,13 @@ class ServerMetrics:
         self._texts = functools.cache(
             self._counter("dragoman_texts", "Texts answered, by status.", "code").labels
         )
+        self._warnings = functools.cache(
+            self._counter(
+                "dragoman_translation_warnings",
+                "Warnings that translations came back with, by kind.",
+                "kind",
+            ).labels
+        )
         self._pivoted = functools.cache(
             self._counter(
                 "dragoman_pivoted_calls",
@@ -322,6 +329,10 @@ class ServerMetrics:
     def text_finished(self, code: str) -> None:
         """One text was answered with the gRPC status `code`."""
         self._texts(code).inc()
+
+    def warned(self, kind: str) -> None:
+        """A translation came back with a warning of this kind."""
+        self._warnings(kind).inc()
 
 
 class BoundedNames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from service.domain.requests import FinishReason
@@ -12,7 +13,12 @@ from service.text.things.text_parts import TextPart
 from service.text.things.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedPieces
-from service.translation.results import SentenceResult, TermUse, TextResult
+from service.translation.results import (
+    SentenceResult,
+    TermUse,
+    TextResult,
+    TranslationWarning,
+)
 
 _INDEXED = re.compile(r"contents\[(\d+)\]")
 
@@ -27,6 +33,7 @@ class TranslatedPart:
         results: of the translator below, each with the seconds from the request to its call.
         candidate: its translation; None if that failed.
         used: how often the translation has each term.
+        warnings: what is wrong with the translation.
     """
 
     part: TextPart
@@ -34,6 +41,7 @@ class TranslatedPart:
     results: list[tuple[float, TextResult]] = field(default_factory=list)
     candidate: Candidate | None = None
     used: dict[str, int] = field(default_factory=dict)
+    warnings: Sequence[TranslationWarning] = ()
 
     @property
     def error(self) -> DragomanError | None:
@@ -45,6 +53,7 @@ class TranslatedPart:
         self.results.append((seconds, result))
         if self.part.sentence is None and result.error is None:
             self.candidate = Candidate(result.text, result.links)
+            self.warnings = result.warnings
 
 
 class JoinedText:
@@ -62,6 +71,7 @@ class JoinedText:
         self._sentences: list[SentenceResult] = []
         self._terms: dict[str, TermUse] = {}
         self._confidences: list[SentenceConfidence] = []
+        self._warnings: list[TranslationWarning] = []
 
     def add(self, part: TranslatedPart) -> None:
         """Add the next part, which is translated or has failed."""
@@ -87,6 +97,7 @@ class JoinedText:
         if last.confidence is not None:
             self._confidences.append(SentenceConfidence(last.confidence, last.num_target_tokens))
         self._count_terms(part)
+        self._warnings += part.warnings
         self._error = self._error or part.error
         if self._error is None:
             assert part.candidate is not None, "no part failed"
@@ -126,6 +137,7 @@ class JoinedText:
             links=() if error else self._linked.links,
             terms=() if error else list(self._terms.values()),
             confidence=None if error else text_confidence(self._confidences),
+            warnings=() if error else self._warnings,
         )
 
 

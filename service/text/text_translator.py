@@ -7,7 +7,7 @@ from service.text.line_breaks import LineBreaks, LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
 from service.text.rest_links import RestLinkTranslator
-from service.text.things.sentence_repair import TermRules
+from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.text.things.things import ThingKind
 from service.translation.pivot import PivotTranslator

@@ -2,7 +2,8 @@
 
 A marker (bullet, number, check box, heading, quote) is copied, like white space: a model that was
 trained on sentences drops it or turns it into words. White space or the end of the line follows a
-marker, so "-5 degrees", "1.5 litres", "*emphasis*", "#1" and "I. Newton" have none.
+marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none. Of a name such as
+"I. Newton", the initial is copied too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _MARK = r"""
         | \d{1,3}(?:\.\d{1,3})*+\.?\)             # 1)  1.)  1.2)
         | \((?:\d{1,3}|[a-z]|[ivx]{2,5})\)         # (1)  (a)  (iv), but no word: "(I) think so"
         | (?:[^\W\d_]|[ivx]{2,5})\.?\)            # a)  a.)  iv)
+        | (?:[A-Za-z]|[ivx]{2,5}|[IVX]{2,5})\.(?!\s[^\W\d_]\.(?!\)))  # a.  I.  iv.  but no "z. B."
         | NUMBER
       )(?=\s|\Z)
 """

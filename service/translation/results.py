@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,42 @@ class TermUse:
     num_applied: int
 
 
+class WarningKind(enum.Enum):
+    """The kinds of flaws of a translation."""
+
+    MISSING = "missing"
+    """A thing is not in the translation, or not as often as in the sentence."""
+    ADDED = "added"
+    """A thing or a number is there more often than in the sentence."""
+    PLACE = "place"
+    """A thing stands at the end of the sentence, because its place is not known."""
+    QUOTES = "quotes"
+    """The translation has more or fewer quotation marks."""
+    SIGNS = "signs"
+    """Signs such as braces are lost, or remain of what the model read in place of a thing."""
+    CHARACTER = "character"
+    """The model wrote a character that is none (U+FFFD)."""
+    REPETITION = "repetition"
+    """The translation repeats itself, and the sentence doesn't."""
+    LENGTH = "length"
+    """The translation is much too short or too long."""
+
+
+@dataclass(frozen=True)
+class TranslationWarning:
+    """A flaw of the translation of a sentence that could not be put right.
+
+    Attributes:
+        kind: what it is.
+        text: the part of the sentence, or of the translation, that it is about; may be empty.
+        sentence: the sentence.
+    """
+
+    kind: WarningKind
+    text: str
+    sentence: str
+
+
 @dataclass(frozen=True)
 class TextResult:
     """The result of one text.
@@ -98,6 +135,7 @@ class TextResult:
         terms: of a glossary that are in the text, in order.
         confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
             calibration, with a pivot, and for a text of copied sentences.
+        warnings: what is wrong with translations of its sentences.
     """
 
     text: str
@@ -112,6 +150,7 @@ class TextResult:
     links: Sequence[Link] = ()
     terms: Sequence[TermUse] = ()
     confidence: float | None = None
+    warnings: Sequence[TranslationWarning] = ()
 
 
 @dataclass

@@ -97,15 +97,15 @@ def is_translatable(text: str, language: str) -> bool:
         text: a sentence.
         language: BCP-47 code of the source language.
     """
-    scripts = _scripts(language)
+    scripts = scripts_of(language)
     if _LATIN in scripts and _PLAIN_WORD.match(text):
         return True
     return any(_has_letter(word, scripts) and not _CODE.fullmatch(word) for word in text.split())
 
 
 @functools.lru_cache(64)
-def _scripts(language: str) -> tuple[str, ...]:
-    """Words in the Unicode names of the language's letters; none if any letter counts."""
+def scripts_of(language: str) -> tuple[str, ...]:
+    """Words in the Unicode names of a language's letters; none if any letter counts."""
     subtag, *others = language.lower().split("-")
     for other in others:
         if len(other) == 4 and other.isalpha() and other not in _CHINESE_SUBTAGS:

@@ -233,6 +233,54 @@ FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _WarningKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WarningKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WARNING_KIND_UNSPECIFIED: _WarningKind.ValueType  # 0
+    """None of those that this version of the contract knows."""
+    WARNING_KIND_MISSING: _WarningKind.ValueType  # 1
+    """A thing (number, placeholder, code ...) is not in the translation, or not as often as in the sentence."""
+    WARNING_KIND_ADDED: _WarningKind.ValueType  # 2
+    """A thing or a number is there more often than in the sentence."""
+    WARNING_KIND_PLACE: _WarningKind.ValueType  # 3
+    """A thing stands at the end of the sentence, because its place is not known."""
+    WARNING_KIND_QUOTES: _WarningKind.ValueType  # 4
+    """The translation has more or fewer quotation marks."""
+    WARNING_KIND_SIGNS: _WarningKind.ValueType  # 5
+    """Signs such as braces are lost, or remain of what the model read in place of a thing."""
+    WARNING_KIND_CHARACTER: _WarningKind.ValueType  # 6
+    """The model wrote a character that is none (U+FFFD)."""
+    WARNING_KIND_REPETITION: _WarningKind.ValueType  # 7
+    """The translation repeats itself, and the sentence doesn't."""
+    WARNING_KIND_LENGTH: _WarningKind.ValueType  # 8
+    """The translation is much too short or too long."""
+
+class WarningKind(_WarningKind, metaclass=_WarningKindEnumTypeWrapper):
+    """Kinds of warnings."""
+
+WARNING_KIND_UNSPECIFIED: WarningKind.ValueType  # 0
+"""None of those that this version of the contract knows."""
+WARNING_KIND_MISSING: WarningKind.ValueType  # 1
+"""A thing (number, placeholder, code ...) is not in the translation, or not as often as in the sentence."""
+WARNING_KIND_ADDED: WarningKind.ValueType  # 2
+"""A thing or a number is there more often than in the sentence."""
+WARNING_KIND_PLACE: WarningKind.ValueType  # 3
+"""A thing stands at the end of the sentence, because its place is not known."""
+WARNING_KIND_QUOTES: WarningKind.ValueType  # 4
+"""The translation has more or fewer quotation marks."""
+WARNING_KIND_SIGNS: WarningKind.ValueType  # 5
+"""Signs such as braces are lost, or remain of what the model read in place of a thing."""
+WARNING_KIND_CHARACTER: WarningKind.ValueType  # 6
+"""The model wrote a character that is none (U+FFFD)."""
+WARNING_KIND_REPETITION: WarningKind.ValueType  # 7
+"""The translation repeats itself, and the sentence doesn't."""
+WARNING_KIND_LENGTH: WarningKind.ValueType  # 8
+"""The translation is much too short or too long."""
+Global___WarningKind: _TypeAlias = WarningKind  # noqa: Y015
+
 class _AttentionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -509,9 +557,12 @@ class VerbatimOptions(_message.Message):
     EMOJI_FIELD_NUMBER: _builtins.int
     SYMBOLS_FIELD_NUMBER: _builtins.int
     NUMBERS_FIELD_NUMBER: _builtins.int
+    IDENTIFIERS_FIELD_NUMBER: _builtins.int
+    FOREIGN_WORDS_FIELD_NUMBER: _builtins.int
     placeholders: _builtins.bool
-    """{name}, {0}, %s, %(n)d, %1$s, %1, $VAR, ${var}, {{ x }}, <x id="7"/>, [X7X], @tom, and the escapes \\n,
-    \\r and \\t as two characters each, which also end a sentence.
+    """{name}, {0:N2}, %s, %(n)d, %d%%, %1, $VAR, ${var}, {{ x }}, {% x %}, <x id="7"/>, [X7X], __name__,
+    @tom, ICU messages, whose branches are translated, and the escapes \\n, \\r and \\t as two characters
+    each, which also end a sentence.
     """
     urls: _builtins.bool
     """With a scheme, or beginning with "www."."""
@@ -520,13 +571,18 @@ class VerbatimOptions(_message.Message):
     code: _builtins.bool
     """Code between backticks, on one line."""
     emoji: _builtins.bool
-    """Emoji, with their modifiers."""
+    """Emoji, with their modifiers, and :shortcodes:."""
     symbols: _builtins.bool
-    """Such as (c) in a circle, currency signs and arrows."""
+    """Such as (c) in a circle, currency signs, arrows, fractions, and raised and lowered digits."""
     numbers: _builtins.bool
     """Numbers in digits, with the separators of the target language: "1,250.50" is "1.250,50" in German.
-    A small number may become a word.
+    A small number may become a word. Also times ("4 pm" is "16 Uhr" in German), amounts, and numbers with
+    a unit.
     """
+    identifiers: _builtins.bool
+    """Codes of letters and digits, foo_bar, getName, #travel, --help, files, paths and host names."""
+    foreign_words: _builtins.bool
+    """Words in a script that the source language does not use, and sounds such as "hahaha"."""
     def __init__(
         self,
         *,
@@ -537,10 +593,12 @@ class VerbatimOptions(_message.Message):
         emoji: _builtins.bool | None = ...,
         symbols: _builtins.bool | None = ...,
         numbers: _builtins.bool | None = ...,
+        identifiers: _builtins.bool | None = ...,
+        foreign_words: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_foreign_words", b"_foreign_words", "_identifiers", b"_identifiers", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "foreign_words", b"foreign_words", "identifiers", b"identifiers", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_foreign_words", b"_foreign_words", "_identifiers", b"_identifiers", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "foreign_words", b"foreign_words", "identifiers", b"identifiers", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -548,6 +606,10 @@ class VerbatimOptions(_message.Message):
     _WhichOneofArgType__emails: _TypeAlias = _typing.Literal["_emails", b"_emails"]  # noqa: Y015
     _WhichOneofReturnType__emoji: _TypeAlias = _typing.Literal["emoji"]  # noqa: Y015
     _WhichOneofArgType__emoji: _TypeAlias = _typing.Literal["_emoji", b"_emoji"]  # noqa: Y015
+    _WhichOneofReturnType__foreign_words: _TypeAlias = _typing.Literal["foreign_words"]  # noqa: Y015
+    _WhichOneofArgType__foreign_words: _TypeAlias = _typing.Literal["_foreign_words", b"_foreign_words"]  # noqa: Y015
+    _WhichOneofReturnType__identifiers: _TypeAlias = _typing.Literal["identifiers"]  # noqa: Y015
+    _WhichOneofArgType__identifiers: _TypeAlias = _typing.Literal["_identifiers", b"_identifiers"]  # noqa: Y015
     _WhichOneofReturnType__numbers: _TypeAlias = _typing.Literal["numbers"]  # noqa: Y015
     _WhichOneofArgType__numbers: _TypeAlias = _typing.Literal["_numbers", b"_numbers"]  # noqa: Y015
     _WhichOneofReturnType__placeholders: _TypeAlias = _typing.Literal["placeholders"]  # noqa: Y015
@@ -562,6 +624,10 @@ class VerbatimOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__emails) -> _WhichOneofReturnType__emails | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__emoji) -> _WhichOneofReturnType__emoji | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__foreign_words) -> _WhichOneofReturnType__foreign_words | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__identifiers) -> _WhichOneofReturnType__identifiers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__numbers) -> _WhichOneofReturnType__numbers | None: ...
     @_typing.overload
@@ -879,6 +945,7 @@ class Translation(_message.Message):
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -922,6 +989,13 @@ class Translation(_message.Message):
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermUse]:
         """The terms of the glossary that the text has, in order."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationWarning]:
+        """What is wrong with the translation of a sentence, and could not be put right. Empty for nearly all
+        texts. What no warning is about can be wrong too: only what can be seen without understanding the
+        text is checked.
+        """
+
     def __init__(
         self,
         *,
@@ -936,16 +1010,47 @@ class Translation(_message.Message):
         detected_language_code: _builtins.str = ...,
         detection_confidence: _builtins.float = ...,
         confidence: _builtins.float | None = ...,
+        warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class TranslationWarning(_message.Message):
+    """What is wrong with the translation of a sentence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    kind: Global___WarningKind.ValueType
+    """What it is."""
+    text: _builtins.str
+    """The part of the sentence or of the translation that it is about; may be empty."""
+    sentence: _builtins.str
+    """The sentence, or the beginning of a long one."""
+    def __init__(
+        self,
+        *,
+        kind: Global___WarningKind.ValueType = ...,
+        text: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "sentence", b"sentence", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslationWarning: _TypeAlias = TranslationWarning  # noqa: Y015
 
 @_typing.final
 class TermUse(_message.Message):
@@ -1417,6 +1522,8 @@ class TranslateDocumentResponse(_message.Message):
     TARGET_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    WARNING_COUNT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The file."""
     model: _builtins.str
@@ -1435,9 +1542,15 @@ class TranslateDocumentResponse(_message.Message):
     """As in Translation, for the document."""
     detection_confidence: _builtins.float
     """As in Translation, for the document."""
+    warning_count: _builtins.int
+    """Number of all warnings."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent: the longest wait and the longest computation of any part."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationWarning]:
+        """As in Translation, for all parts: the first 100."""
 
     def __init__(
         self,
@@ -1452,10 +1565,12 @@ class TranslateDocumentResponse(_message.Message):
         target_token_count: _builtins.int = ...,
         detected_language_code: _builtins.str = ...,
         detection_confidence: _builtins.float = ...,
+        warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
+        warning_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1501,6 +1616,7 @@ class StreamSummary(_message.Message):
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1529,6 +1645,10 @@ class StreamSummary(_message.Message):
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermUse]:
         """As in Translation."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationWarning]:
+        """As in Translation."""
+
     def __init__(
         self,
         *,
@@ -1544,10 +1664,11 @@ class StreamSummary(_message.Message):
         detected_language_code: _builtins.str = ...,
         detection_confidence: _builtins.float = ...,
         confidence: _builtins.float | None = ...,
+        warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015

@@ -28,7 +28,12 @@ from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
-from service.translation.results import SentenceHypothesis, TermUse, TextResult
+from service.translation.results import (
+    SentenceHypothesis,
+    TermUse,
+    TextResult,
+    TranslationWarning,
+)
 
 T = TypeVar("T")
 
@@ -232,6 +237,7 @@ async def add_translation(
         status=status_of(result.error, request_id) if result.error else None,
         terms=map(term_use, result.terms),
         confidence=result.confidence,
+        warnings=map(warning, result.warnings),
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
@@ -333,6 +339,12 @@ def _varint(number: int) -> bytes:
         found.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes((*found, number))
+
+
+def warning(found: TranslationWarning) -> pb.TranslationWarning:
+    """A warning in the contract."""
+    kind = pb.WarningKind.Value(f"WARNING_KIND_{found.kind.name}")
+    return pb.TranslationWarning(kind=kind, text=found.text, sentence=found.sentence)
 
 
 def term_use(term: TermUse) -> pb.TermUse:

@@ -27,6 +27,7 @@ from service.fronts.dragoman.conversions import (
     finish_reason_of,
     score_options_of,
     term_use,
+    warning,
 )
 from service.fronts.dragoman.model_descriptions import describe
 from service.fronts.dragoman.requests import model_request_of, text_request_of
@@ -84,6 +85,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             segment_count=translated.num_segments,
             source_token_count=totals.num_source_tokens,
             target_token_count=totals.num_target_tokens,
+            warnings=map(warning, totals.warnings),
+            warning_count=totals.num_warnings,
         )
         if translated.route is not None:
             _set_models(response, translated.route)
@@ -188,6 +191,7 @@ def _summary(translated: Translated) -> pb.StreamSummary:
         was_split=result.was_split,
         terms=map(term_use, result.terms),
         confidence=result.confidence,
+        warnings=map(warning, result.warnings),
     )
     if translated.route is not None:
         _set_models(summary, translated.route)

@@ -352,6 +352,7 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
         queue_seconds=max((result.queue_seconds for result in results), default=0.0),
         compute_seconds=max((result.compute_seconds for result in results), default=0.0),
         sentences=[sentence for result in results for sentence in result.sentences],
+        warnings=[warning for result in results for warning in result.warnings],
     )
 
 

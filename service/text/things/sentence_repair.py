@@ -1,133 +1,42 @@
 """Decides what to ask of the model for one sentence, and makes its translation of the answers.
 
-Pure: `repair` is a generator of attempts, to which the caller sends their results. So the attempts
+Pure: `run` is a generator of attempts, to which the caller sends their results. So the attempts
 of many sentences can go to the model together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 
 from model.bundle.tokenizer import Span
-from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
+from service.text.glossaries.glossary import TermMatch
+from service.text.things.attempts import Attempt, Draft, Repair, rank
+from service.text.things.checks import added_numbers, flaws
 from service.text.things.edits import Edit, EditedText
-from service.text.things.letter_case import LetterCase, letter_case, recased, restored
-from service.text.things.things import ALL_KINDS, Occurrences, Thing, ThingKind, find_things
-from service.text.things.wanted import (
-    Candidate,
-    Needs,
-    overlap,
-    paired,
-    term_needs,
-    thing_needs,
-    with_units,
+from service.text.things.inner_sentences import (
+    as_escaped,
+    translated_message,
+    translated_quotes,
+    with_number_signs,
+    with_quoted,
 )
+from service.text.things.letter_case import LetterCase, recased, restored
+from service.text.things.placing import appended, edited, linked_place, place, spaced, with_tokens
+from service.text.things.quotes import apostrophes_of, quotes_of
+from service.text.things.runs import own_run, without_run
+from service.text.things.scanned import ScannedSentence, TermRules
+from service.text.things.things import Form, is_fragile
+from service.text.things.wanted import Candidate, paired, term_needs, thing_needs, with_units
 from service.translation.blank_retries import has_word
 from service.translation.links import Link
-from service.translation.results import TextResult
+from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 MAX_ATTEMPTS = 4
 """Further translations of one sentence."""
+_MAX_DEPTH = 3
 # Most models copy these reliably: many placeholders of software look so.
-_STANDINS = ("{%d}", "%%%d")
-_ENDS = ".!?…。！？:;\"'”»)"
-
-
-@dataclass(frozen=True)
-class TermRules:
-    """What a request wants of its sentences.
-
-    Attributes:
-        source, target: BCP-47 codes of the languages.
-        kinds: of things that are kept.
-        letter_case: whether sentences in CAPITALS and Title Case are translated in another case.
-        glossary: its terms.
-        term_methods: how to put a term that the model did not use, in order: "constrain" cuts the
-            translation before the term's words and goes on after the term, "replace" puts the term
-            over its words, "stand in" lets the model copy something in its place.
-    """
-
-    source: str
-    target: str
-    kinds: frozenset[ThingKind] = ALL_KINDS
-    letter_case: bool = True
-    glossary: Glossary = NO_GLOSSARY
-    term_methods: tuple[str, ...] = ("constrain", "replace", "stand in")
-
-
-@dataclass(frozen=True)
-class ScannedSentence:
-    """A sentence with something to take care of.
-
-    Attributes:
-        text: the sentence.
-        things: in it.
-        terms: of the glossary.
-        case: its letter case.
-    """
-
-    text: str
-    things: tuple[Thing, ...] = ()
-    terms: tuple[TermMatch, ...] = ()
-    case: LetterCase = LetterCase.USUAL
-
-    @classmethod
-    def of(cls, text: str, rules: TermRules) -> ScannedSentence | None:
-        """The sentence; None if there is nothing to take care of."""
-        things = tuple(find_things(text, rules.kinds)) if rules.kinds else ()
-        taken = [thing.span for thing in things]
-        terms = tuple(rules.glossary.matches(text, taken)) if rules.glossary else ()
-        case = letter_case(text, rules.source, taken) if rules.letter_case else LetterCase.USUAL
-        found = things or terms or case is not LetterCase.USUAL
-        return cls(text, things, terms, case) if found else None
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A translation to make.
-
-    Attributes:
-        text: to translate, in one piece.
-        prefix: the beginning of the translation.
-        links: whether links are needed.
-        scores: whether the log-probability is needed.
-    """
-
-    text: str
-    prefix: str = ""
-    links: bool = False
-    scores: bool = False
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A translation of a version of a sentence.
-
-    Attributes:
-        given: the sentence before and after what was changed before its translation.
-        standins: for each string that stands in for a part of the sentence, that part's text.
-        result: of the translation.
-    """
-
-    given: EditedText
-    standins: dict[str, str]
-    result: TextResult
-
-    def candidate(self) -> Candidate:
-        """The translation, with all parts in their places again."""
-        tokens = {token: (token,) for token in self.standins}
-        found = Occurrences(self.result.text, tokens).spans
-        edits = (Edit(span, self.standins[t]) for t, spans in found.items() for span in spans)
-        put = EditedText(self.result.text, edits)
-        links = dict.fromkeys(
-            Link(self.given.before(link.source), put.after(link.target))
-            for link in self.result.links
-        )
-        return Candidate(put.text, list(links))
-
-
-Repair = Generator[Attempt, TextResult | None, Candidate]
+_STANDINS = ("{%d}", "%%%d", "XX%d")
 
 
 class SentenceRepair:
@@ -138,6 +47,12 @@ class SentenceRepair:
         rules: of the request.
         links: whether the translation needs links.
         max_attempts: translations after the first.
+        is_shown: whether the first translation is shown, so that it is of the sentence as it is.
+        built: what to put for some things.
+        depth: in how many sentences this one is.
+
+    Attributes:
+        warnings: what is wrong with the translation, once there is one.
     """
 
     def __init__(
@@ -147,15 +62,27 @@ class SentenceRepair:
         *,
         links: bool,
         max_attempts: int = MAX_ATTEMPTS,
+        is_shown: bool = False,
+        built: Mapping[Span, str] | None = None,
+        depth: int = 0,
     ) -> None:
         self._sentence = sentence
         self._rules = rules
         self._links = links
         self._left = max_attempts
+        self._is_shown = is_shown
+        self._depth = depth
         self._forms = " ".join(form for match in sentence.terms for form in match.accepted)
-        self._things = thing_needs(sentence.things, rules.source, rules.target, self._forms)
         self._terms = term_needs(sentence.terms)
+        self._built: dict[Span, str] = dict(built or {})
+        self._set_needs()
         self._work = sentence.text
+        self._misplaced: list[str] = []
+        self.warnings: list[TranslationWarning] = []
+
+    def _set_needs(self) -> None:
+        things, rules = self._sentence.things, self._rules
+        self._things = thing_needs(things, rules.source, rules.target, self._forms, self._built)
 
     def run(self) -> Repair:
         """Yield attempts, take their results (None: the model failed), and return the best.
@@ -163,9 +90,15 @@ class SentenceRepair:
         The first result is never None.
         """
         draft = yield from self._first()
-        best = self._put_right(draft.candidate())
-        if self._things.num_wrong(best):
+        yield from self._build_messages()
+        best = self._candidate(draft)
+        if self._num_wrong(best):
             draft, best = yield from self._with_standins(draft, best)
+        if self._lacks_quotes(best):
+            best = yield from self._by_quotes(best)
+        if self._repeats(best):
+            best = yield from self._without_repeats(draft, best)
+        best = self._forced(best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
         if self._terms:
@@ -173,7 +106,9 @@ class SentenceRepair:
             if self._links:
                 best = with_units(best, self._sentence.terms, self._terms)
         best = self._things.with_spaces(best, self._sentence.text)
-        return self._worded(self._restored(best))
+        best = self._worded(self._restored(self._escaped(best)))
+        self.warnings = self._all_warnings(best)
+        return best
 
     # --- letter case -----------------------------------------------------------------------------
 
@@ -186,17 +121,21 @@ class SentenceRepair:
         compares = case not in (LetterCase.USUAL, LetterCase.CAPITALS)
         if case is LetterCase.CAPITALS:
             self._work = changed
-        given = yield Attempt(self._work, links=links, scores=compares)
-        assert given is not None, "the first translation was made"
+        given, tokens = self._carried()
+        result = yield Attempt(given.text, links=links, scores=compares)
+        assert result is not None, "the first translation was made"
+        draft = Draft(given, tokens, result)
         if not compares:
-            return self._draft(given)
-        if case is not LetterCase.WORD or given.text == sentence.text:
-            other = yield Attempt(changed, links=links, scores=True)
-            if other is not None and _rank(other) > _rank(given):
-                self._work = changed
-                return self._draft(other)
+            return draft
+        if case is not LetterCase.WORD or result.text == sentence.text:
+            before, self._work = self._work, changed
+            given, tokens = self._carried()
+            other = yield Attempt(given.text, links=links, scores=True)
+            if other is not None and rank(other) > rank(result):
+                return Draft(given, tokens, other)
+            self._work = before
         self._sentence = replace(sentence, case=LetterCase.USUAL)
-        return self._draft(given)
+        return draft
 
     def _worded(self, candidate: Candidate) -> Candidate:
         """The candidate; the sentence itself in place of one that lost all its words."""
@@ -206,35 +145,76 @@ class SentenceRepair:
         whole = Span(0, len(text))
         return Candidate(text, [Link(whole, whole)] if self._links else [])
 
-    def _draft(self, result: TextResult) -> Draft:
-        return Draft(EditedText(self._work, ()), {}, result)
-
     def _restored(self, candidate: Candidate) -> Candidate:
         case = self._sentence.case
         if case is LetterCase.USUAL:
             return candidate
-        found = [span for spans in self._things.found(candidate).values() for span in spans]
+        found = self._places(candidate)
         return replace(candidate, text=restored(candidate.text, case, self._rules.target, found))
 
     # --- things ----------------------------------------------------------------------------------
 
-    def _put_right(self, candidate: Candidate) -> Candidate:
-        """Put right what the model wrote in another letter case or with other separators."""
-        return _edited(candidate, list(self._things.in_place(candidate)))
+    def _carried(self) -> tuple[EditedText, dict[str, str]]:
+        """The sentence as the model reads it first: stand-ins for what it would damage."""
+        if self._is_shown:
+            return EditedText(self._work, ()), {}
+        return with_tokens(self._work, self._fragile(), _STANDINS[0], self._forms, self._plain())
+
+    def _fragile(self) -> dict[Span, str]:
+        things = self._sentence.things
+        return {t.span: t.text for t in things if is_fragile(t) or t.span in self._built}
+
+    def _plain(self) -> Iterator[Edit]:
+        """Times and escaped marks, in the form that the model reads."""
+        yield from (Edit(span, given) for span, given in self._things.given().items())
+        for quote in self._sentence.quotes:
+            if quote.is_escaped:
+                yield Edit(quote.span, "'" if "'" in quote.text or "39" in quote.text else '"')
+        yield from (Edit(span, "'") for span in apostrophes_of(self._work))
+
+    def _candidate(self, draft: Draft) -> Candidate:
+        """The translation, with what the model wrote in another letter case and so on put right."""
+        texts = {t.span: t.text for t in self._sentence.things}
+        built = {texts[span]: put for span, put in self._built.items() if span in texts}
+        candidate = draft.candidate(built)
+        candidate = edited(candidate, list(self._things.in_place(candidate)))
+        run = without_run(self._sentence.text, candidate.text)
+        return edited(candidate, [run]) if run else candidate
+
+    def _places(self, candidate: Candidate) -> list[Span]:
+        return [span for spans in self._things.found(candidate).values() for span in spans]
+
+    def _flaws(self, candidate: Candidate) -> list[TranslationWarning]:
+        if not self._rules.kinds:
+            return []
+        sentence = self._sentence
+        spans = [thing.span for thing in sentence.things]
+        return flaws(sentence.text, candidate.text, spans, self._places(candidate))
+
+    def _num_wrong(self, candidate: Candidate) -> int:
+        num_wrong = self._things.num_wrong(candidate) + len(self._flaws(candidate))
+        return num_wrong + len(self._added(candidate))
+
+    def _added(self, candidate: Candidate) -> list[str]:
+        """Numbers that the sentence doesn't have."""
+        if not self._sentence.things:
+            return []
+        text, places = self._sentence.text, self._places(candidate)
+        return added_numbers(text, candidate.text, places, self._rules.source)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
     ) -> Generator[Attempt, TextResult | None, tuple[Draft, Candidate]]:
-        """Translate with something in place of what is missing; at last, put it there."""
-        missing = dict(self._things.missing(best))
-        everything = {
-            thing.span: missing.get(thing.span, thing.text) for thing in self._sentence.things
-        }
-        tried = []
-        for standin, places in ((0, missing), (0, everything), (1, missing)):
-            if self._left <= 0 or not self._things.num_wrong(best):
+        """Translate with something in place of what is missing, and of everything."""
+        missing = self._fragile() | dict(self._things.missing(best))
+        everything = self._things.preferred() | missing
+        tried = [draft.given.text]
+        for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
+            if self._left <= 0 or not self._num_wrong(best):
                 break
-            given, tokens = _with_tokens(self._work, places, _STANDINS[standin], self._forms)
+            given, tokens = with_tokens(
+                self._work, places, _STANDINS[standin], self._forms, self._plain()
+            )
             if not tokens or given.text in tried:
                 continue
             tried.append(given.text)
@@ -243,24 +223,101 @@ class SentenceRepair:
             if result is None:
                 continue
             made = Draft(given, tokens, result)
-            candidate = self._put_right(made.candidate())
+            candidate = self._candidate(made)
             # Of equals, one with links: what is missing can be put where it belongs.
-            if (self._things.num_wrong(candidate), not candidate.links) < (
-                self._things.num_wrong(best),
+            if (self._num_wrong(candidate), not candidate.links) < (
+                self._num_wrong(best),
                 not best.links,
             ):
                 draft, best = made, candidate
-        return draft, self._forced(best)
+        return draft, best
 
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
+        self._misplaced = []
         for span, text in self._things.missing(candidate):
             # An escape within a word has none of its own.
             has_words = not text.startswith("\\")
-            place = _place(candidate, span, text, self._things) if has_words else None
-            edit = Edit(place, text) if place else _appended(candidate.text, text)
-            candidate = _edited(candidate, [edit], span)
-        return _edited(candidate, list(self._things.surplus(candidate)))
+            there = place(candidate, span, text, self._things) if has_words else None
+            if there is None:
+                self._misplaced.append(text)
+            edit = spaced(candidate.text, there, text) if there else appended(candidate.text, text)
+            candidate = edited(candidate, [edit], span)
+        return edited(candidate, list(self._things.surplus(candidate)))
+
+    def _without_repeats(self, draft: Draft, best: Candidate) -> Repair:
+        """Translate without repetition, or copy what the sentence itself repeats."""
+        if self._left > 0:
+            self._left -= 1
+            text, run = self._work, own_run(self._work)
+            if run is not None:
+                places = self._fragile() | {run: text[slice(*run)]}
+                given, tokens = with_tokens(text, places, _STANDINS[0], self._forms, self._plain())
+                draft = replace(draft, given=given, standins=tokens)
+            result = yield Attempt(draft.given.text, links=True, repeats=run is not None)
+            if result is not None:
+                candidate = self._candidate(replace(draft, result=result))
+                if self._num_wrong(candidate) < self._num_wrong(best):
+                    return candidate
+        return best
+
+    def _repeats(self, candidate: Candidate) -> bool:
+        return any(flaw.kind is WarningKind.REPETITION for flaw in self._flaws(candidate))
+
+    def _all_warnings(self, candidate: Candidate) -> list[TranslationWarning]:
+        if not self._rules.kinds:
+            return []
+        text = self._sentence.text
+        found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
+        found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
+        added = self._added(candidate) + self._things.repeated(candidate)
+        found += [(WarningKind.ADDED, what) for what in added]
+        return [TranslationWarning(*each, text) for each in found] + self._flaws(candidate)
+
+    # --- sentences within the sentence -----------------------------------------------------------
+
+    def _inner(self, text: str, *, is_plural: bool = False) -> SentenceRepair:
+        """The repair of a part of the sentence that is translated by itself."""
+        sentence = ScannedSentence.scanned(text, self._rules)
+        if is_plural:
+            sentence = with_number_signs(sentence)
+        return SentenceRepair(
+            sentence, self._rules, links=False, max_attempts=2, depth=self._depth + 1
+        )
+
+    def _build_messages(self) -> Generator[Attempt, TextResult | None, None]:
+        """Translate the branches of ICU messages."""
+        for thing in self._sentence.things:
+            if thing.form is Form.MESSAGE and self._depth < _MAX_DEPTH:
+                self._built[thing.span] = yield from translated_message(thing.text, self._inner)
+        self._set_needs()
+
+    def _lacks_quotes(self, candidate: Candidate) -> bool:
+        return any(flaw.kind is WarningKind.QUOTES for flaw in self._flaws(candidate))
+
+    def _by_quotes(self, best: Candidate) -> Repair:
+        """Translate what is between quotation marks by itself, and the rest with stand-ins."""
+        sentence = self._sentence
+        if self._depth >= _MAX_DEPTH or sentence.terms:
+            return best
+        built = yield from translated_quotes(sentence, self._inner)
+        if not built:
+            return best
+        whole = SentenceRepair(
+            with_quoted(sentence, built),
+            self._rules,
+            links=self._links,
+            max_attempts=1,
+            built={**self._built, **built},
+            depth=self._depth + 1,
+        )
+        candidate = yield from whole.run()
+        return candidate if self._num_wrong(candidate) < self._num_wrong(best) else best
+
+    def _escaped(self, candidate: Candidate) -> Candidate:
+        """The candidate with marks that are escaped as in the sentence."""
+        found = quotes_of(candidate.text, self._places(candidate))
+        return edited(candidate, as_escaped(self._sentence.quotes, found))
 
     # --- terms -----------------------------------------------------------------------------------
 
@@ -279,7 +336,7 @@ class SentenceRepair:
                     self._left -= 1
                     result = yield attempt
                     made = Draft(given, tokens, result) if result is not None else draft
-                    candidate = self._forced(self._put_right(made.candidate()))
+                    candidate = self._forced(self._candidate(made))
                     if self._terms.num_wrong(candidate) < self._terms.num_wrong(best):
                         draft, best = made, candidate
         return best
@@ -290,20 +347,22 @@ class SentenceRepair:
         """An attempt whose translation has the term, if the model can be made to use it."""
         if method == "stand in":
             put = {match.span: match.form for match in self._sentence.terms}
-            kept = {thing.span: thing.text for thing in self._sentence.things if draft.standins}
-            given, tokens = _with_tokens(self._work, {**kept, **put}, _STANDINS[0], self._forms)
+            kept = self._things.preferred() if draft.standins else self._fragile()
+            given, tokens = with_tokens(
+                self._work, {**kept, **put}, _STANDINS[0], self._forms, self._plain()
+            )
             return Attempt(given.text, links=True), given, tokens
-        place = _linked_place(
+        there = linked_place(
             Candidate(draft.result.text, draft.result.links), draft.given.after(span), len(form)
         )
-        if place is None:
+        if there is None:
             return None, draft.given, draft.standins
-        prefix = draft.result.text[: place.start] + form
+        prefix = draft.result.text[: there.start] + form
         return Attempt(draft.given.text, prefix, links=True), draft.given, draft.standins
 
     def _replaced(self, candidate: Candidate, span: Span, form: str) -> Candidate:
-        place = _place(candidate, span, form, self._things, self._terms)
-        return _edited(candidate, [Edit(place, form)], span) if place else candidate
+        there = place(candidate, span, form, self._things, self._terms)
+        return edited(candidate, [Edit(there, form)], span) if there else candidate
 
     def _in_cases(self, candidate: Candidate) -> Candidate:
         """Give each translation of a term its letter case, where the sentence has it in several.
@@ -322,12 +381,12 @@ class SentenceRepair:
             return candidate
         found, edits = self._terms.found(candidate), []
         for source, same in several.items():
-            for match, place in paired(same, found[source], candidate):
-                written = candidate.text[place.start : place.end]
-                opens = not has_word(candidate.text[: place.start])
+            for match, there in paired(same, found[source], candidate):
+                written = candidate.text[there.start : there.end]
+                opens = not has_word(candidate.text[: there.start])
                 if (changed := match.in_case(written, opens=opens)) != written:
-                    edits.append(Edit(place, changed))
-        return _edited(candidate, edits)
+                    edits.append(Edit(there, changed))
+        return edited(candidate, edits)
 
     def used(self, candidate: Candidate) -> dict[str, int]:
         """How often each term's translation is in a candidate, at most as often as the term."""
@@ -336,89 +395,3 @@ class SentenceRepair:
         for match in self._sentence.terms:
             counts[match.entry.source] = counts.get(match.entry.source, 0) + 1
         return {source: min(count, len(found[source])) for source, count in counts.items()}
-
-
-def _with_tokens(
-    text: str, places: dict[Span, str], standin: str, forms: str
-) -> tuple[EditedText, dict[str, str]]:
-    """The text with a token in place of each part, neighbours with one; and what each stands for.
-
-    Args:
-        text: the sentence.
-        places: parts of it, and what is put into the translation for each.
-        standin: the format of a token.
-        forms: the translations of the sentence's terms, which no token is part of.
-    """
-    groups: list[tuple[Span, str]] = []
-    for span, put in sorted(places.items()):
-        if groups and groups[-1][0].end == span.start:
-            (start, _), before = groups.pop()
-            span, put = Span(start, span.end), before + put
-        groups.append((span, put))
-    number, edits, tokens = 0, [], {}
-    for span, put in groups:
-        number += 1
-        while standin % number in text or standin % number in forms:
-            number += 1
-        tokens[standin % number] = put
-        edits.append(Edit(span, standin % number))
-    return EditedText(text, edits), tokens
-
-
-def _edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = None) -> Candidate:
-    """The candidate after edits; with a link from `source` to the edit, which is then one."""
-    if not edits:
-        return candidate
-    changed = EditedText(candidate.text, edits)
-    moved = (link._replace(target=changed.after(link.target)) for link in candidate.links)
-    links = [link for link in dict.fromkeys(moved) if link.target.start < link.target.end]
-    if source is not None:
-        links = [link for link in links if not overlap(link.target, changed.spans[0])]
-        links.append(Link(source, changed.spans[0]))
-        links.sort(key=lambda link: link.target)
-    return Candidate(changed.text, links)
-
-
-def _appended(text: str, put: str) -> Edit:
-    """Puts a string at the end of a text, before its punctuation."""
-    end = len(text.rstrip().rstrip(_ENDS))
-    before = " " if end and not text[end - 1].isspace() else ""
-    after = " " if text[end : end + 1].isalnum() else ""
-    return Edit(Span(end, end), before + put + after)
-
-
-def _place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span | None:
-    """The words that come from a part of the sentence, if nothing that is kept is among them."""
-    place = _linked_place(candidate, source, len(put))
-    if place is None:
-        return None
-    taken = (span for needs in kept for spans in needs.found(candidate).values() for span in spans)
-    return None if any(overlap(place, span) for span in taken) else place
-
-
-def _linked_place(candidate: Candidate, source: Span, length: int) -> Span | None:
-    """The words that come from a part of the sentence, if they are few and together."""
-    parts = candidate.linked(source)
-    if not parts:
-        return None
-    place = Span(parts[0].start, max(part.end for part in parts))
-    others = sum(
-        link.target.end - link.target.start
-        for link in candidate.links
-        if link.target not in parts and overlap(link.target, place)
-    )
-    is_whole = place.end - place.start > max(40, 4 * length)
-    return None if is_whole or others > length else place
-
-
-def _rank(result: TextResult) -> tuple[bool, float]:
-    """What to prefer of two translations of a sentence: one with a word, then the likelier one."""
-    return has_word(result.text), _mean_log_probability(result)
-
-
-def _mean_log_probability(result: TextResult) -> float:
-    hypotheses = [sentence.hypotheses[0] for sentence in result.sentences if sentence.hypotheses]
-    if not hypotheses:
-        return 0.0  # copied
-    total = sum(hypothesis.log_probability for hypothesis in hypotheses)
-    return total / (result.num_target_tokens + len(hypotheses))

@@ -22,7 +22,10 @@ from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.spacing import without_invented_spaces
-from service.text.things.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
+from service.text.things.attempts import Attempt, Repair
+from service.text.things.plain_checks import with_warnings
+from service.text.things.scanned import TermRules
+from service.text.things.sentence_repair import SentenceRepair
 from service.text.things.text_parts import may_need_care, parts_of
 from service.text.windows import cancelled, in_windows
 from service.translation.engine_call import CallArguments, admitted_once
@@ -41,8 +44,11 @@ _WINDOW = 256
 # Sentences of a stream that are translated before their turn.
 _AHEAD = 8
 # Texts of so many characters are divided within some milliseconds, on the event loop.
-_SMALL_CHARACTERS = 1000
-_SCAN_CHARACTERS = 200_000
+_SMALL_CHARACTERS = 500
+# Of so many it is asked within some milliseconds whether there is anything to take care of.
+_SCAN_CHARACTERS = 20_000
+# No sequence of so many tokens occurs twice in a translation that must not repeat itself.
+_NO_REPEAT = 3
 
 _T = TypeVar("_T")
 
@@ -73,7 +79,11 @@ class TermsTranslator:
         size = sum(map(len, texts))
         scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
         if not scanned or size > self._limits.max_request_characters:
-            return await self._below.translate(texts, options, **shared)
+            results = await self._below.translate(texts, options, **shared)
+            return [
+                await with_warnings(text, result, rules)
+                for text, result in zip(texts, results, strict=True)
+            ]
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
@@ -268,6 +278,7 @@ class _Call:
         seconds = self._seconds
         async for event in self._below.stream(part.part.text, self._options, **self._shared):
             if isinstance(event, TextResult):
+                event = await with_warnings(part.part.text, event, self._rules)
                 part.take(event, seconds)
             yield event
 
@@ -277,7 +288,13 @@ class _Call:
 
     def _job(self, part: TranslatedPart) -> _Job:
         assert part.part.sentence is not None, "it needs care"
-        repair = SentenceRepair(part.part.sentence, self._rules, links=self._options.links)
+        options = self._options
+        repair = SentenceRepair(
+            part.part.sentence,
+            self._rules,
+            links=options.links,
+            is_shown=options.returns_sentences,
+        )
         run = repair.run()
         return _Job(part, repair, run, next(run))
 
@@ -287,7 +304,7 @@ class _Call:
             texts = [part.part.text for part in portion]
             results = await self._called(portion, texts, self._options)
             for part, (seconds, result) in zip(portion, results, strict=True):
-                part.take(result, seconds)
+                part.take(await with_warnings(part.part.text, result, self._rules), seconds)
 
     async def _repair(self, jobs: Sequence[_Job]) -> None:
         """Advance all jobs together, until each has its translation or has failed."""
@@ -307,6 +324,7 @@ class _Call:
                 except StopIteration as end:
                     job.part.candidate = without_invented_spaces(job.part.part.text, end.value)
                     job.part.used = job.repair.used(end.value)
+                    job.part.warnings = job.repair.warnings
             jobs, is_first = open_jobs, False
 
     async def _attempted(
@@ -360,6 +378,9 @@ class _Call:
             links=attempt.links or self._options.links,
             target_prefix=attempt.prefix,
         )
+        if not attempt.repeats:
+            size = options.search.no_repeat_ngram_size or _NO_REPEAT
+            options = replace(options, search=replace(options.search, no_repeat_ngram_size=size))
         if not is_first or attempt.scores:
             shown = 1 if attempt.scores else None
             options = replace(

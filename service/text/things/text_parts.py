@@ -6,16 +6,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from model.bundle.spans import Span
+from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import may_be_unusual
-from service.text.things.sentence_repair import ScannedSentence, TermRules
+from service.text.things.messages import messages_of
+from service.text.things.patterns import ATOMIC
+from service.text.things.quotes import may_have_quotes
+from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.things import ThingKind, is_in_path, may_be_word, may_have_things
-from service.translation.segmentation import segments, whole_text
+from service.translation.segmentation import Segment, segments, whole_text
 
 # Longer sentences are more than models read in one piece.
 _MAX_SENTENCE = 2000
 # With more things, a sentence is a table or a log: it is left to the model.
 _MAX_THINGS = 50
 _MAX_TERMS = 50
+_ENDS = re.compile(r"[.!?:;\n\r\v\f\x1c-\x1e\x85\u2028\u2029\"'“”„]")
 # A match begins with the first of some spaces: linear time.
 _ESCAPES = re.compile(r"(?<!\s)\s*+(?<!\\)(?P<escapes>\\[nrt](?:\s*+\\[nrt])*+)\s*+")
 
@@ -44,9 +50,13 @@ def may_need_care(text: str, rules: TermRules) -> bool:
     """Whether a text may have a sentence that needs care: a fast scan."""
     return bool(
         rules.glossary
-        or (rules.kinds and may_have_things(text))
+        or (rules.kinds and _may_have_any(text, rules.source))
         or (rules.letter_case and may_be_unusual(text))
     )
+
+
+def _may_have_any(text: str, language: str) -> bool:
+    return may_have_things(text, language) or may_have_quotes(text)
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:
@@ -93,7 +103,7 @@ def _segments(
         return
     cuts = "\\" in text and ThingKind.PLACEHOLDER in rules.kinds
     before, is_cut = "", False
-    for segment in segments(text, rules.source):
+    for segment in _whole_segments(text, rules):
         before += segment.separator
         end = 0
         for match in _ESCAPES.finditer(segment.text) if cuts else ():
@@ -109,6 +119,28 @@ def _segments(
             before, is_cut = "", False
     if before:
         yield before, "", is_cut
+
+
+def _whole_segments(text: str, rules: TermRules) -> Iterator[Segment]:
+    """The segments of a text, none of which ends within a thing."""
+    if not rules.kinds:
+        yield from segments(text, rules.source)
+        return
+    start = 0
+    for segment in segments(_closed(text), rules.source):
+        between = start + len(segment.separator)
+        end = between + len(segment.text)
+        yield Segment(text[start:between], text[between:end])
+        start = end
+
+
+def _closed(text: str) -> str:
+    """The text without signs that end a sentence within a thing; it is as long as before."""
+    edits = [Edit(Span(*m.span()), _ENDS.sub("_", m.group())) for m in ATOMIC.finditer(text)]
+    messages = messages_of(text)
+    edits = [e for e in edits if not any(m.start <= e.span.start < m.end for m in messages)]
+    edits += [Edit(span, _ENDS.sub("_", text[slice(*span)])) for span in messages]
+    return EditedText(text, edits).text if edits else text
 
 
 def _is_manageable(sentence: ScannedSentence) -> bool:

@@ -1,4 +1,4 @@
-"""Finds what a translation has to contain as it is in the text: placeholders, URLs, numbers ..."""
+"""Finds what passes through a translation unchanged or by rule: placeholders, times, codes ..."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
+from service.text.things.acronyms import is_acronym
+from service.text.things.messages import messages_of
+from service.text.things.patterns import (
+    NORMALISED,
+    PICTURES,
+    SOUND,
+    SYMBOLS,
+    THING,
+    foreign_words,
+    is_latin,
+)
+from service.text.things.runs import has_runs
 
 
 class ThingKind(enum.Enum):
@@ -20,61 +32,107 @@ class ThingKind(enum.Enum):
     EMOJI = "emoji"
     SYMBOL = "symbols"
     NUMBER = "numbers"
+    IDENTIFIER = "identifiers"
+    FOREIGN = "foreign_words"
 
 
 ALL_KINDS = frozenset(ThingKind)
+
+
+class Form(enum.Enum):
+    """The form of a thing: decides what of it may change, and what the model reads in its place.
+
+    The names are those of the groups in `patterns.THING`.
+    """
+
+    CODE = ThingKind.CODE
+    URL = ThingKind.URL
+    EMAIL = ThingKind.EMAIL
+    PLACEHOLDER = ThingKind.PLACEHOLDER
+    EMOJI = ThingKind.EMOJI
+    SYMBOL = ThingKind.SYMBOL
+    NUMBER = ThingKind.NUMBER
+    TEMPLATE = "template"
+    MESSAGE = "message"
+    ESCAPE = "escape"
+    SHORTCODE = "shortcode"
+    TIME = "time"
+    NUMERO = "numero"
+    AMOUNT = "amount"
+    FEET = "feet"
+    PHONE = "phone"
+    GROUPS = "groups"
+    ORDINAL = "ordinal"
+    DECADE = "decade"
+    UNIT = "unit"
+    PATH = "path"
+    HOST = "host"
+    IDENTIFIER = ThingKind.IDENTIFIER
+    NAME = "name"
+    ACRONYM = "acronym"
+    SIGN = "sign"
+    SOUND = "sound"
+    FOREIGN = ThingKind.FOREIGN
+
+
+_KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)} | {
+    Form.TEMPLATE: ThingKind.PLACEHOLDER,
+    Form.MESSAGE: ThingKind.PLACEHOLDER,
+    Form.ESCAPE: ThingKind.PLACEHOLDER,
+    Form.SHORTCODE: ThingKind.EMOJI,
+    Form.TIME: ThingKind.NUMBER,
+    Form.NUMERO: ThingKind.NUMBER,
+    Form.AMOUNT: ThingKind.NUMBER,
+    Form.FEET: ThingKind.NUMBER,
+    Form.PHONE: ThingKind.NUMBER,
+    Form.GROUPS: ThingKind.IDENTIFIER,
+    Form.ORDINAL: ThingKind.NUMBER,
+    Form.DECADE: ThingKind.NUMBER,
+    Form.UNIT: ThingKind.NUMBER,
+    Form.PATH: ThingKind.IDENTIFIER,
+    Form.HOST: ThingKind.IDENTIFIER,
+    Form.NAME: ThingKind.IDENTIFIER,
+    Form.ACRONYM: ThingKind.IDENTIFIER,
+    Form.SIGN: ThingKind.SYMBOL,
+    Form.SOUND: ThingKind.FOREIGN,
+}
 
 
 @dataclass(frozen=True)
 class Thing:
     """A part of a text that is not translated."""
 
-    kind: ThingKind
+    form: Form
     span: Span
     text: str
 
+    @property
+    def kind(self) -> ThingKind:
+        """Its kind."""
+        return _KINDS[self.form]
+
 
 _MAX_NUMBER = 64
-_PICTURES = (
-    "\u203c\u2049\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2934\u2935\u2b05-\u2b55\u3030\u303d"
-    "\u3297\u3299\U0001f000-\U0001faff"
+_NO_LATIN = "\u0250"
+_FRAGILE = frozenset(
+    [
+        *(Form.TEMPLATE, Form.MESSAGE, Form.SHORTCODE, Form.FEET, Form.PHONE, Form.GROUPS),
+        *(Form.PATH, Form.HOST, Form.IDENTIFIER, Form.SIGN, Form.SOUND, Form.FOREIGN),
+    ]
 )
-_SYMBOLS = "©®™€£¥₩₹₽¢§°±×÷≤≥≠≈∞√∑†‡\u2190-\u21ff"
-_MARKS = "\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff"
+"""Forms that most models damage, and the sentence with them."""
+_SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
-# Without one of these characters, or "www.", a text has no thing.
-_ASCII_SIGNS = b"0123456789{%$<`@/\\"
-_SIGN = re.compile(rf"[{re.escape(_ASCII_SIGNS.decode())}{_SYMBOLS}{_PICTURES}]")
-
-# No part of it can match in several ways, and all that can fail after a long run either has a
-# bounded length or can't begin within that run: linear time on any input.
-_THING = re.compile(
-    rf"""
-    (?P<CODE> `[^`\n]{{1,200}}+` )
-  | (?P<URL> (?<!\w)(?:[A-Za-z][a-z0-9+.-]{{1,15}}+://|www\.(?=\w))[^\s<>"'`«»“”„{{}}]++ )
-  | (?P<EMAIL> (?<![\w.+-])[\w.+-]{{1,64}}+@[\w-]{{1,63}}+(?:\.[\w-]{{1,63}}+){{1,8}}+ )
-  | (?P<PLACEHOLDER>
-        </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?>          # <x id="7"/>
-      | \{{\{{[^{{}}\n]{{1,100}}+\}}\}}                                 # {{{{ count }}}}
-      | [$%\#@]?\{{\s?[^\s{{}}]{{0,100}}+\s?\}}                          # {{name}} ${{var}} %{{n}}
-      | (?<![\w%])%(?:\(\w{{1,64}}+\)|\d{{1,2}}\$)?[-+\#0]{{0,3}}\d{{0,3}}(?:\.\d{{1,3}})?
-        (?:hh?|ll?|[qjztL])?[diouxXeEfFgGcrsaAn@](?![A-Za-z])         # %s %1$s %(n)d
-      | (?<![\w%])%L?\d{{1,2}}+(?!\w)                                  # %1
-      | (?<![\w%])%[A-Z_]{{2,64}}+%                                    # %PATH%
-      | (?<![\w$])\$[A-Za-z_]\w{{0,64}}+                               # $HOME
-      | \[X\d{{1,9}}X\]                                               # [X7X], of Weblate
-      | (?<![\w@%./+-])@[A-Za-z]\w{{0,63}}+(?:[.-]\w{{1,63}}+){{0,4}}+  # @tom
-        (?:@[\w-]{{1,63}}+(?:\.[\w-]{{1,63}}+){{1,4}}+)?
-      | (?<!\\)(?:\\[nrt])++                                         # \n, two characters
-    )
-  | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3
-      | [{_PICTURES}][{_MARKS}]{{0,3}}+(?:\u200d[{_PICTURES}][{_MARKS}]{{0,3}}+)*+)++ )
-  | (?P<SYMBOL> [{_SYMBOLS}] )
-  | (?P<NUMBER> (?<!\w)(?<!\d[.,:/'’-])\d++(?:[.,:/'’\u00a0\u202f-]\d++)*+(?![\w\u20e3\ufe0f])
-        (?!\s?[ap]\.?m\b) )                                         # 3 pm can become 15 Uhr
-    """,
-    re.VERBOSE,
+# Without one of these characters or patterns, a text has no thing.
+_ASCII_SIGNS = b"0123456789{%$<`@/\\#_["
+_SIGN = re.compile(
+    rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}]"
+    r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
 )
+_SHAPES = bytes(
+    0x41 if 0x41 <= byte <= 0x5A else 0x61 if 0x61 <= byte <= 0x7A else byte for byte in range(256)
+)
+_PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a")
 # What precedes an escape that is none, but a part of a path of Windows: C:\new
 _IN_PATH = re.compile(
     r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
@@ -84,36 +142,114 @@ _BEFORE_BREAKS = tuple(".!?:;,…")
 _CLOSING = {")": "(", "]": "["}
 
 
-def may_have_things(text: str) -> bool:
-    """Whether a text may have any: one fast scan, for the many that have none."""
-    if "www." in text:
-        return True
+def may_have_things(text: str, language: str = "en") -> bool:
+    """Whether a text may have any: one fast scan, for the many that have none.
+
+    Args:
+        text: any text.
+        language: BCP-47 code of the text: words in other scripts are things.
+    """
     if text.isascii():  # ten times as fast as the pattern
-        return len(text.encode().translate(None, _ASCII_SIGNS)) < len(text)
-    return _SIGN.search(text) is not None
+        encoded = text.encode()
+        if len(encoded.translate(None, _ASCII_SIGNS)) < len(text):
+            return True
+        shape = encoded.translate(_SHAPES)
+        if any(pattern in shape for pattern in _PATTERNS):
+            return True
+    elif _SIGN.search(text):
+        return True
+    if has_runs(text):
+        return True
+    foreign = foreign_words(language)
+    if foreign is None or (text.isascii() and is_latin(language)):
+        return False
+    return foreign.search(text) is not None
 
 
-def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thing]:
+def find_things(
+    text: str, kinds: frozenset[ThingKind] = ALL_KINDS, language: str = "en"
+) -> list[Thing]:
     """The things of a text, in order; they don't overlap.
 
     Args:
         text: any text.
         kinds: those to find. What is within a thing of another kind is no thing of its own.
+        language: BCP-47 code of the text.
     """
-    if not may_have_things(text):
+    if not may_have_things(text, language):
         return []
+    found: list[Thing] = []
+    end = 0
+    messages = messages_of(text) if ThingKind.PLACEHOLDER in kinds else []
+    for message in messages:
+        found += _found(text, end, message.start)
+        found.append(Thing(Form.MESSAGE, message, text[slice(*message)]))
+        end = message.end
+    found += _found(text, end, len(text))
+    if ThingKind.FOREIGN in kinds and (foreign := foreign_words(language)):
+        found = _merged(found, Form.FOREIGN, foreign, text)
+    if ThingKind.FOREIGN in kinds and has_runs(text):
+        found = _merged(found, Form.SOUND, SOUND, text)
+    found = without_capitals(found, text)
+    return [thing for thing in found if thing.kind in kinds]
+
+
+def _found(text: str, start: int, end: int) -> list[Thing]:
     found = []
-    for match in _THING.finditer(text):
-        kind = ThingKind[match.lastgroup or ""]
-        thing = match.group()
-        if thing[0] == "\\" and _is_no_escape(text, match.start(), match.end()):
+    for match in THING.finditer(text, start, end):
+        if match.lastgroup == "WORDS":
             continue
-        if kind is ThingKind.URL:
+        form = Form[match.lastgroup or ""]
+        thing = match.group()
+        if form is Form.ESCAPE and _is_no_escape(text, match.start(), match.end()):
+            continue
+        if form in (Form.URL, Form.HOST, Form.PATH):
             thing = _without_punctuation(thing)
-        if kind in kinds and not (kind is ThingKind.NUMBER and len(thing) > _MAX_NUMBER):
-            start = match.start()
-            found.append(Thing(kind, Span(start, start + len(thing)), thing))
+        elif form is Form.TIME and thing[-1] == "." and _ends_sentence(text, match.end()):
+            thing = thing[:-1]
+        if not (form is Form.NUMBER and len(thing) > _MAX_NUMBER):
+            place = match.start()
+            found.append(Thing(form, Span(place, place + len(thing)), thing))
     return found
+
+
+def _merged(found: list[Thing], form: Form, pattern: re.Pattern[str], text: str) -> list[Thing]:
+    """The things, and those of another form between them."""
+    merged: list[Thing] = []
+    things = iter(found)
+    thing = next(things, None)
+    for match in pattern.finditer(text):
+        while thing is not None and thing.span.end <= match.start():
+            merged.append(thing)
+            thing = next(things, None)
+        if thing is None or thing.span.start >= match.end():
+            merged.append(Thing(form, Span(*match.span()), match.group()))
+    return [*merged, *([thing] if thing else []), *things]
+
+
+def without_capitals(things: list[Thing], text: str) -> list[Thing]:
+    """The things without acronyms that may be words in capitals, such as those of a headline."""
+    acronyms = [thing for thing in things if thing.form is Form.ACRONYM]
+    if not acronyms:
+        return things
+    num_words = sum(any(map(str.islower, word)) for word in text.split())
+    if num_words <= len(acronyms):
+        return [thing for thing in things if thing.form is not Form.ACRONYM]
+    return [t for t in things if t.form is not Form.ACRONYM or is_acronym(t.text)]
+
+
+def is_fragile(thing: Thing) -> bool:
+    """Whether most models damage the thing, and often the sentence around it."""
+    if thing.form is Form.IDENTIFIER:
+        return _SHORT_CODE.fullmatch(thing.text) is None
+    return thing.form in _FRAGILE or (thing.form is Form.PLACEHOLDER and "%%" in thing.text)
+
+
+def _ends_sentence(text: str, end: int) -> bool:
+    """Whether what follows a full stop shows that it ends a sentence too."""
+    rest = text[end : end + 3]
+    after = rest.lstrip()
+    return not after or (rest[0].isspace() and after[0].isupper()) or rest[0] in '"”“’»'
 
 
 def may_be_word(text: str, start: int, end: int) -> bool:
@@ -188,13 +324,19 @@ def _is_whole(text: str, span: Span) -> bool:
         return True
     before = text[max(0, span.start - 2) : span.start]
     after = text[span.end : span.end + 2]
-    if before and _is_word(first) and _is_word(before[-1]):
+    if before and _are_one_word(before[-1], first):
         return False
-    if after and _is_word(last) and _is_word(after[0]):
+    if after and _are_one_word(last, after[0]):
         return False
     if first.isdigit() and len(before) == 2 and before[1] in ".,:/" and before[0].isdigit():
         return False
     return not (last.isdigit() and len(after) == 2 and after[0] in ".,:/" and after[1].isdigit())
+
+
+def _are_one_word(one: str, next_one: str) -> bool:
+    """Whether two neighbours are of one word: not if just one of them is Latin or a digit."""
+    is_same = (one < _NO_LATIN) is (next_one < _NO_LATIN)
+    return is_same and _is_word(one) and _is_word(next_one)
 
 
 def _is_word(character: str) -> bool:

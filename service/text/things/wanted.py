@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from model.bundle.tokenizer import Span
 from service.text.glossaries.glossary import TermMatch
 from service.text.things.edits import Edit
-from service.text.things.number_forms import forms, preferred, words
-from service.text.things.things import Occurrences, Thing, ThingKind
+from service.text.things.thing_forms import forms_of
+from service.text.things.things import Form, Occurrences, Thing
 from service.translation.links import Link
 
+_CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -46,14 +49,20 @@ class Need:
         forms: how it may be written in the translation; the first is the one to put there.
         wrong: how it would be wrong though a model writes it so: put right in its place.
         may_repeat: whether more of it than in the sentence are right.
+        repeats_words: whether these are right in words only.
         puts: the string to put for each place, if not the first form.
+        given: what the model reads in its place; None for the thing itself, or a stand-in.
+        is_capitals: whether another word in capitals may take its place.
     """
 
     spans: tuple[Span, ...]
     forms: tuple[str, ...]
     wrong: tuple[str, ...] = ()
     may_repeat: bool = False
+    repeats_words: bool = False
     puts: tuple[str, ...] = ()
+    given: str | None = None
+    is_capitals: bool = False
 
 
 class Needs:
@@ -65,31 +74,61 @@ class Needs:
 
     def __init__(self, needs: dict[str, Need]) -> None:
         self._needs = needs
+        self._wanted = {name: need.forms for name, need in needs.items()}
+        self._found: dict[str, dict[str, list[Span]]] = {}  # by translation: asked for many times
 
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self._needs)
 
+    def given(self) -> dict[Span, str]:
+        """Other words that the model reads in place of parts of the sentence."""
+        needs = self._needs.values()
+        return {span: need.given for need in needs if need.given for span in need.spans}
+
+    def preferred(self) -> dict[Span, str]:
+        """The form to put for each part of the sentence."""
+        needs = self._needs.values()
+        return {span: need.forms[0] for need in needs for span in need.spans}
+
     def found(self, candidate: Candidate) -> dict[str, list[Span]]:
         """Where a candidate has each of them."""
-        wanted = {name: need.forms for name, need in self._needs.items()}
-        return Occurrences(candidate.text, wanted).spans
+        text = candidate.text
+        if text not in self._found:
+            self._found[text] = Occurrences(text, self._wanted).spans
+        return self._found[text]
 
     def num_wrong(self, candidate: Candidate) -> int:
         """How many are missing, or there too often."""
         found = self.found(candidate)
-        return sum(
-            max(0, len(need.spans) - len(found[name]))
-            if need.may_repeat
-            else abs(len(need.spans) - len(found[name]))
-            for name, need in self._needs.items()
-        )
+        num_missing = sum(max(0, self._num_missing(name, found, candidate)) for name in self._needs)
+        return num_missing + len(self.repeated(candidate))
+
+    def _num_missing(self, name: str, found: dict[str, list[Span]], candidate: Candidate) -> int:
+        need = self._needs[name]
+        count = len(need.spans) - len(found[name])
+        if count > 0 and need.is_capitals:  # NATO can be OTAN, and an emphasised word translated
+            wanted = sum(len(each.spans) for each in self._needs.values() if each.is_capitals)
+            return min(count, wanted - len(_CAPITALS.findall(candidate.text)))
+        return count
+
+    def repeated(self, candidate: Candidate) -> list[str]:
+        """Things that a candidate has too often; in words, "one" may be "ein" anywhere."""
+        repeated = []
+        for name, spans in self.found(candidate).items():
+            need = self._needs[name]
+            if need.may_repeat:
+                if not need.repeats_words:
+                    continue
+                spans = [s for s in spans if any(map(str.isdigit, candidate.text[slice(*s)]))]
+            repeated += [name] * (len(spans) - len(need.spans))
+        return repeated
 
     def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
         """The places in the sentence of what is missing, with the string to put."""
         found, missing = self.found(candidate), []
         for name, need in self._needs.items():
-            count = len(need.spans) - len(found[name])
+            count = self._num_missing(name, found, candidate)
             if count > 0:
                 met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
                 puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
@@ -112,14 +151,15 @@ class Needs:
         found = self.found(candidate)
         taken = [span for spans in found.values() for span in spans]
         for name, need in self._needs.items():
-            count = len(need.spans) - len(found[name])
+            count = self._num_missing(name, found, candidate)
+            put = need.forms[0]
             wrong = need.wrong or _other_cases(candidate.text, need.forms[0])
             if count <= 0 or not wrong:
                 continue
             for span in Occurrences(candidate.text, {name: wrong}).spans[name][:count]:
                 if not any(span.start < other.end and other.start < span.end for other in taken):
                     taken.append(span)
-                    yield Edit(span, need.forms[0])
+                    yield Edit(without_double_stop(candidate.text, span, put), put)
 
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
         """A candidate with the no-break spaces of the sentence's text, which models write plain.
@@ -148,7 +188,13 @@ class Needs:
                 yield Edit(Span(span.start - has_space, span.end), "")
 
 
-def thing_needs(things: Sequence[Thing], source: str, target: str, terms: str = "") -> Needs:
+def thing_needs(
+    things: Sequence[Thing],
+    source: str,
+    target: str,
+    terms: str = "",
+    built: Mapping[Span, str] = MappingProxyType({}),
+) -> Needs:
     """The needs of things.
 
     Args:
@@ -157,20 +203,29 @@ def thing_needs(things: Sequence[Thing], source: str, target: str, terms: str = 
         target: of the translation.
         terms: the translations of the sentence's terms: what is part of one may be there more often
             than in the sentence.
+        built: what to put for some things.
     """
     places: dict[str, list[Thing]] = {}
     for thing in things:
         places.setdefault(thing.text, []).append(thing)
+    num_times = sum(thing.form is Form.TIME for thing in things)
     needs = {}
     for text, same in places.items():
         spans = tuple(thing.span for thing in same)
-        if same[0].kind is not ThingKind.NUMBER:
-            needs[text] = Need(spans, (text,), may_repeat=text in terms)
+        if same[0].span in built:
+            needs[text] = Need(spans, (built[same[0].span],), may_repeat=True)
             continue
-        spelled = [form for word in words(text, target) for form in (word, word.capitalize())]
-        best = preferred(text, source, target)
-        wrong = (text,) if best != text else ()
-        needs[text] = Need(spans, (*forms(text, source, target), *spelled), wrong, True)
+        forms = forms_of(same[0], source, target)
+        is_other_time = same[0].form is Form.TIME and num_times > 1
+        needs[text] = Need(
+            spans,
+            forms.right,
+            () if is_other_time else forms.wrong,
+            may_repeat=not forms.is_exact or text in terms,
+            repeats_words=not forms.is_exact and text not in terms,
+            given=forms.given,
+            is_capitals=same[0].form is Form.ACRONYM,
+        )
     return Needs(needs)
 
 
@@ -223,6 +278,12 @@ def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs)
         if not any(overlap(link.target, unit.target) for unit in units)
     ]
     return replace(candidate, links=sorted([*others, *units], key=lambda link: link.target))
+
+
+def without_double_stop(text: str, span: Span, put: str) -> Span:
+    """The part of a text that something takes the place of: with the full stop that it ends in."""
+    doubles = put.endswith(".") and text[span.end : span.end + 1] == "."
+    return Span(span.start, span.end + doubles)
 
 
 def overlap(one: Span, other: Span) -> bool:

@@ -14,7 +14,7 @@ SENTENCES = Path("tests/parity/sentences.en").read_text(encoding="utf-8").splitl
 
 MARKERS = st.sampled_from(
     [*"-*+•–—#>", "1.", "2)", "10.", "1.2.", "(3)", "a)", "B)", "(c)", "iv)", "###", ">>", "---"]
-) | st.sampled_from(["[ ]", "[x]", "***", "==", "1.)", "b.)"])
+) | st.sampled_from(["[ ]", "[x]", "***", "==", "1.)", "b.)", "iv."])
 SPACES = st.sampled_from([" ", "  ", "\t", "\xa0", "\u3000"])
 OPENINGS = st.builds(
     lambda indentation, markers: indentation + "".join(markers),
@@ -45,9 +45,9 @@ def test_a_marker_stands_by_itself(text: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("-5 degrees", "1.5 litres of milk", "a dog", "I. Newton saw it", "2024. It was cold"),
+        *("-5 degrees", "1.5 litres of milk", "a dog", "z. B. ein Hund", "2024. It was cold"),
         *("*emphasis* on a word", "#1 song", ">= 5 apples", ">5 apples", "1st place", "+5 points"),
-        *("=> next", "-> next", "a. b", "Mr. Smith", "1,000 people", "(see below) text", "[1] is"),
+        *("=> next", "-> next", "a.b", "Mr. Smith", "1,000 people", "(see below) text", "[1] is"),
         *(
             "(he) said",
             "(I) think so",
@@ -69,6 +69,12 @@ def test_words_are_no_markers(line: str) -> None:
 @pytest.mark.parametrize("line", ["-", "a)", "1.", "  *  ", "> ", "- [ ]", "---", "# - >"])
 def test_markers_without_a_sentence(line: str) -> None:
     assert kept(line) == line
+
+
+def test_labels_of_lists() -> None:
+    assert kept("a. Hello") == "a. "
+    assert kept("I. The dog") == "I. "
+    assert kept("- b. The dog") == "- b. "
 
 
 def test_quotes_need_no_space() -> None:

@@ -1,0 +1,138 @@
+"""How often a model's translations keep what they must: codes, times, placeholders, quotes.
+
+    python -m bench.kept model/pretrained/en-de --output bench/reports/kept
+
+Each sentence is generated (`kept_sentences.py`), and translated by the server's own stages. It is
+right, warned of, or wrong without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.kept_sentences import KINDS, SampleSentence, sample_sentence
+from bench.sentence_translator import sentence_translator
+from model.bundle.bundle import Bundle
+
+_RIGHT, _WARNED, _WRONG, _ALARM = "right", "warned", "wrong", "right, warned"
+_FEW = 20
+
+
+def main(
+    model: Annotated[Path, typer.Argument(help="A bundle.")] = Path("model/pretrained/en-de"),
+    sentences: Annotated[int, typer.Option(min=1)] = 2000,
+    seed: int = 1,
+    output: Annotated[Path | None, typer.Option(help="A directory for the report.")] = None,
+) -> None:
+    """Translate generated sentences, and print a table of what was kept."""
+    rng = random.Random(seed)
+    kinds = list(KINDS)
+    samples = [sample_sentence(rng, kinds[index % len(kinds)]) for index in range(sentences)]
+    outcomes, bare = asyncio.run(translated(model, samples))
+    page, summary = report(model, samples, outcomes, bare, seed)
+    typer.echo(page)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "report.md").write_text(page, encoding="utf-8")
+        text = json.dumps(summary, indent=1, ensure_ascii=False)
+        (output / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+async def translated(
+    model: Path, samples: Sequence[SampleSentence]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The translation of each sentence with its outcome, and that of the model alone."""
+    from service.text.options import TextOptions
+    from service.text.text_translator import text_translator
+    from service.text.things.things import ALL_KINDS
+
+    texts = [sample.text for sample in samples]
+    async with sentence_translator(model) as sentences:
+        directions = _languages(model)
+        options = TextOptions(verbatim=ALL_KINDS, adapt_letter_case=True)
+        results = await text_translator(sentences, options, directions).translate(texts)
+        alone = await sentences.translate(texts)
+    outcomes = []
+    for sample, result in zip(samples, results, strict=True):
+        if result.error is not None:
+            raise result.error
+        is_right = sample.is_right(result.text)
+        if is_right:
+            outcome = _ALARM if result.warnings else _RIGHT
+        else:
+            outcome = _WARNED if result.warnings else _WRONG
+        outcomes.append((outcome, result.text))
+    bare = [
+        _RIGHT if sample.is_right(result.text) else _WRONG
+        for sample, result in zip(samples, alone, strict=True)
+    ]
+    return outcomes, bare
+
+
+def _languages(model: Path) -> tuple[str, str]:
+    bundle = Bundle.load(model)
+    return bundle.source_language, bundle.target_language
+
+
+def report(
+    model: Path,
+    samples: Sequence[SampleSentence],
+    outcomes: Sequence[tuple[str, str]],
+    bare: Sequence[str],
+    seed: int,
+) -> tuple[str, dict[str, object]]:
+    """The report as a page, and its figures."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    alone: dict[str, Counter[str]] = defaultdict(Counter)
+    wrong = []
+    for sample, (outcome, text), without in zip(samples, outcomes, bare, strict=True):
+        kind = sample.things[0].kind
+        for name in (kind, "all"):
+            counts[name][outcome] += 1
+            alone[name][without] += 1
+        if outcome == _WRONG:
+            wrong.append((sample.text, text))
+    lines = [
+        "# Things that translations keep",
+        "",
+        f"{len(samples):,} generated sentences with one to three things (seed {seed}), "
+        f"{model.name}, `python -m bench.kept`. A row counts sentences by their first thing.",
+        "",
+        "| first thing | sentences | right | right, but warned | warned | wrong, silently "
+        "| right by the model alone |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in [*(kind for kind in KINDS if kind in counts), "all"]:
+        count, total = counts[name], sum(counts[name].values())
+        lines.append(
+            f"| {name} | {total:,} | {count[_RIGHT]:,} | {count[_ALARM]:,} "
+            f"| {count[_WARNED]:,} | {count[_WRONG]:,} "
+            f"| {100 * alone[name][_RIGHT] / total:.0f} % |"
+        )
+    share = counts["all"][_WRONG] / len(samples)
+    lines += ["", f"Silently wrong: {100 * share:.2f} %.", ""]
+    if wrong:
+        lines += ["| sentence | translation |", "| --- | --- |"]
+        lines += [f"| `{a}` | `{b}` |".replace("\n", " ") for a, b in wrong[:_FEW]]
+        lines.append("")
+    summary = {
+        "model": model.name,
+        "sentences": len(samples),
+        "seed": seed,
+        "silently_wrong": share,
+        "kinds": {name: dict(count) for name, count in counts.items()},
+        "right_by_the_model_alone": {name: count[_RIGHT] for name, count in alone.items()},
+    }
+    return "\n".join(lines), summary
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,96 @@
+"""Checks of a translation against its source."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from model.bundle.spans import Span
+from service.text.things.quotes import apostrophes_of, quotes_of
+from service.text.things.runs import lost_run, surplus_run
+from service.translation.results import TranslationWarning, WarningKind
+
+UNKNOWN = "\ufffd"
+# Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
+_TOKEN = re.compile(r"\w++")
+_DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
+_NUMBER_WORDS = {
+    "en": re.compile(
+        r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
+        r"|forty|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|millions?|billions?|dozens?|half"
+        r"|quarter|noon|midnight|first|second|third|\w+th|twice|once|both|no|last|decade|cent(?:ury|uries))\b"
+    )
+}
+
+
+def flaws(
+    source: str,
+    text: str,
+    source_things: Sequence[Span] = (),
+    things: Sequence[Span] = (),
+) -> list[TranslationWarning]:
+    """The flaws of a translation, apart from its things.
+
+    Args:
+        source: the sentence.
+        text: its translation.
+        source_things: where the sentence has things.
+        things: where the translation has them.
+    """
+    found = []
+    rest = _without(text, (*things, *apostrophes_of(text)))
+    source_rest = _without(source, (*source_things, *apostrophes_of(source)))
+    if UNKNOWN in rest and UNKNOWN not in source_rest:
+        found.append((WarningKind.CHARACTER, UNKNOWN))
+    signs, own = Counter(_SIGNS.findall(rest)), Counter(_SIGNS.findall(source_rest))
+    if signs != own:
+        different = "".join(sorted((signs - own) + (own - signs)))
+        found.append((WarningKind.SIGNS, different))
+    if len(quotes_of(text, things)) != len(quotes_of(source, source_things)):
+        found.append(
+            (WarningKind.QUOTES, "".join(q.text for q in quotes_of(source, source_things)))
+        )
+    if (run := surplus_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
+    elif (lost := lost_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, source[slice(*lost)][:40]))
+    if not is_plausible(source_rest, rest):
+        found.append((WarningKind.LENGTH, ""))
+    return [TranslationWarning(kind, what, source) for kind, what in found]
+
+
+def added_numbers(source: str, text: str, things: Sequence[Span], language: str) -> list[str]:
+    """Numbers of a translation that its sentence doesn't have, if it says none in words."""
+    if not _DIGITS.search(text):
+        return []
+    pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
+    if pattern is None or pattern.search(source):
+        return []
+    found = _DIGITS.findall(_without(text, things))
+    return [number for number in found if number not in source]
+
+
+def is_plausible(source: str, text: str) -> bool:
+    """Whether a translation can be that short or long."""
+    words = _TOKEN.findall(source)
+    num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
+    if num_source >= 2 and not num_words and len(words) >= 2:
+        return False
+    if (
+        num_source >= 6
+        and num_words * 3 < num_source
+        and len(text.strip()) * 4 < len(source.strip())
+    ):
+        return False
+    return len(text) <= 4 * len(source) + 60
+
+
+def _without(text: str, spans: Iterable[Span]) -> str:
+    pieces, end = [], 0
+    for span in sorted(spans):
+        pieces.append(text[end : span.start])
+        end = max(end, span.end)
+    return " ".join([*pieces, text[end:]])

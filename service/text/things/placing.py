@@ -1,0 +1,98 @@
+"""Puts things into sentences and their translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from model.bundle.tokenizer import Span
+from service.text.things.edits import Edit, EditedText
+from service.text.things.wanted import Candidate, Needs, overlap
+from service.translation.links import Link
+
+_ENDS = ".!?…。！？:;\"'”»)"
+
+
+def with_tokens(
+    text: str,
+    places: Mapping[Span, str],
+    standin: str,
+    forms: str,
+    others: Iterable[Edit] = (),
+) -> tuple[EditedText, dict[str, str]]:
+    """The text with a token in place of each part, neighbours with one; and what each stands for.
+
+    Args:
+        text: the sentence.
+        places: parts of it, and what is put into the translation for each.
+        standin: the format of a token.
+        forms: the translations of the sentence's terms, which no token is part of.
+        others: further edits; those of parts that get a token are left out.
+    """
+    groups: list[tuple[Span, str]] = []
+    for span, put in sorted(places.items()):
+        if groups and groups[-1][0].end == span.start:
+            (start, _), before = groups.pop()
+            span, put = Span(start, span.end), before + put
+        groups.append((span, put))
+    number, edits, tokens = 0, [], {}
+    for span, put in groups:
+        number += 1
+        while standin % number in text or standin % number in forms:
+            number += 1
+        tokens[standin % number] = put
+        edits.append(Edit(span, standin % number))
+    edits += (edit for edit in others if not any(overlap(edit.span, span) for span, _ in groups))
+    return EditedText(text, edits), tokens
+
+
+def edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = None) -> Candidate:
+    """The candidate after edits; with a link from `source` to the edit, which is then one."""
+    if not edits:
+        return candidate
+    changed = EditedText(candidate.text, edits)
+    moved = (link._replace(target=changed.after(link.target)) for link in candidate.links)
+    links = [link for link in dict.fromkeys(moved) if link.target.start < link.target.end]
+    if source is not None:
+        links = [link for link in links if not overlap(link.target, changed.spans[0])]
+        links.append(Link(source, changed.spans[0]))
+        links.sort(key=lambda link: link.target)
+    return Candidate(changed.text, links)
+
+
+def appended(text: str, put: str) -> Edit:
+    """Puts a string at the end of a text, before its punctuation."""
+    end = len(text.rstrip().rstrip(_ENDS))
+    before = " " if end and not text[end - 1].isspace() else ""
+    after = " " if text[end : end + 1].isalnum() else ""
+    return Edit(Span(end, end), before + put + after)
+
+
+def spaced(text: str, span: Span, put: str) -> Edit:
+    """Puts a string over a part of a text, apart from the words beside it."""
+    before = text[: span.start][-1:].isalnum() and put[:1].isalnum()
+    after = text[span.end : span.end + 1].isalnum() and put[-1:].isalnum()
+    return Edit(span, " " * before + put + " " * after)
+
+
+def place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span | None:
+    """The words that come from a part of the sentence, if nothing that is kept is among them."""
+    place = linked_place(candidate, source, len(put))
+    if place is None:
+        return None
+    taken = (span for needs in kept for spans in needs.found(candidate).values() for span in spans)
+    return None if any(overlap(place, span) for span in taken) else place
+
+
+def linked_place(candidate: Candidate, source: Span, length: int) -> Span | None:
+    """The words that come from a part of the sentence, if they are few and together."""
+    parts = candidate.linked(source)
+    if not parts:
+        return None
+    place = Span(parts[0].start, max(part.end for part in parts))
+    others = sum(
+        link.target.end - link.target.start
+        for link in candidate.links
+        if link.target not in parts and overlap(link.target, place)
+    )
+    is_whole = place.end - place.start > max(40, 4 * length)
+    return None if is_whole or others > length else place

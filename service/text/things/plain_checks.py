@@ -1,0 +1,47 @@
+"""Checks of texts that have no things."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from service.common.fairness import in_thread
+from service.text.things.checks import UNKNOWN, is_plausible
+from service.text.things.runs import surplus_run
+from service.text.things.scanned import TermRules
+from service.translation.results import TextResult, TranslationWarning, WarningKind
+
+_MAX_SHOWN = 200
+# Texts of so many characters are looked at within some milliseconds.
+_SMALL_CHARACTERS = 1000
+
+
+async def with_warnings(source: str, result: TextResult, rules: TermRules) -> TextResult:
+    """The result of a text without anything to take care of, with warnings."""
+    if not rules.kinds or result.error is not None:
+        return result
+    if len(result.text) <= _SMALL_CHARACTERS:
+        found = _looked_at(source, result.text)
+    else:
+        found = await in_thread(lambda: _looked_at(source, result.text))
+    return replace(result, warnings=found) if found else result
+
+
+def _looked_at(source: str, text: str) -> list[TranslationWarning]:
+    found = []
+    if UNKNOWN in text and UNKNOWN not in source:
+        found.append(TranslationWarning(WarningKind.CHARACTER, UNKNOWN, source[:_MAX_SHOWN]))
+    for line, translated in _lines(source, text):
+        if (run := surplus_run(line, translated)) is not None:
+            shown = translated[slice(*run)][:_MAX_SHOWN]
+            found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
+        if not is_plausible(line, translated):
+            found.append(TranslationWarning(WarningKind.LENGTH, "", line[:_MAX_SHOWN]))
+    return found
+
+
+def _lines(source: str, text: str) -> list[tuple[str, str]]:
+    """Lines with their translations; the whole texts if their numbers of lines differ."""
+    sources, texts = source.splitlines(), text.splitlines()
+    if len(sources) != len(texts):
+        return [(source, text)]
+    return list(zip(sources, texts, strict=True))

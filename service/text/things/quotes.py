@@ -1,0 +1,71 @@
+"""Quotation marks of a sentence and of its translation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from model.bundle.spans import Span
+
+_APOSTROPHE = re.compile(r"(?<=\w)(?:\\'|&apos;|&rsquo;|&\#0?39;|&\#8217;|&\#x27;)(?=\w)")
+_ESCAPED = r"\\[\"']|&quot;|&apos;|&\#0?3[49];"
+_QUOTE = re.compile(
+    rf"""(?P<escaped>{_ESCAPED}) | (?P<double>["“”„«»‟＂]|''(?!'))
+      | (?P<opening>(?<![\w'‘’])['‘‚‹’](?=[^\s'’])) | (?P<closing>(?<=[^\s'‘‚])['’‘›](?![\w'’]))""",
+    re.VERBOSE,
+)
+_MAY_BE = re.compile(r"""["“”„«»‟＂‚‹]|&(?:quot|apos|\#0?3[49]);|\\'|(?<!\w)['‘’]""")
+
+
+class Quote(NamedTuple):
+    r"""A quotation mark.
+
+    Attributes:
+        span: where it is.
+        text: the mark.
+        is_escaped: whether it is written so that a program reads it, as \" or &quot;.
+    """
+
+    span: Span
+    text: str
+    is_escaped: bool
+
+
+def may_have_quotes(text: str) -> bool:
+    """Whether a text may have any: a fast scan."""
+    if text.isascii():
+        return '"' in text or " '" in text or text[:1] == "'" or "&" in text or "\\'" in text
+    return _MAY_BE.search(text) is not None
+
+
+def apostrophes_of(text: str) -> list[Span]:
+    """Where apostrophes within words are written for programs, as in It&#39;s."""
+    if "\\'" not in text and "&" not in text:
+        return []
+    return [Span(*match.span()) for match in _APOSTROPHE.finditer(text)]
+
+
+def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
+    """The quotation marks of a text, in order; single ones only in pairs.
+
+    Args:
+        text: a sentence or its translation.
+        things: parts of it whose marks don't count.
+    """
+    if not may_have_quotes(text):
+        return []
+    for span in (*things, *apostrophes_of(text)):
+        text = text[: span.start] + "x" * (span.end - span.start) + text[span.end :]
+    found, opened = [], None
+    for match in _QUOTE.finditer(text):
+        quote = Quote(Span(*match.span()), match.group(), match["escaped"] is not None)
+        if match["opening"] is not None:
+            opened = opened or quote
+        elif match["closing"] is not None:
+            if opened is not None:
+                found += [opened, quote]
+                opened = None
+        else:
+            found.append(quote)
+    return sorted(found)

@@ -1,0 +1,139 @@
+"""Repetition in a text: sounds and choruses, and the loops of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from model.bundle.spans import Span
+from service.text.things.edits import Edit
+
+_TOKEN = re.compile(r"\w++")
+# A unit of some characters, again and again.
+_RUN = re.compile(
+    r"(?=\S)(?:(\w)\1{3,}|(.)\2{5,}|(.{2})\3{3,}"
+    + "".join(rf"|(.{{{n}}})\{n + 1}{{{3 if n < 6 else 2},}}" for n in range(3, 13))
+    + ")",
+    re.DOTALL,
+)
+_SOURCE_RUN = re.compile(r"(?i)([^\W\d_])\1\1|([^\W\d_]{2,4})\2\2")
+_MAX_PERIOD = 6
+_SHORTEST_RUN = 4
+
+
+def has_runs(text: str) -> bool:
+    """Whether a text repeats itself as models take further: "la la la", "hahaha", "aaah"."""
+    words = text.lower().split()
+    before = last = ""
+    for word in words:
+        said = word.strip(",.!?…♪")
+        if said and said == before == last and said.isalpha():
+            return True
+        before, last = last, said
+    return any(_SOURCE_RUN.search(word) for word in words if _is_dull(word, 3))
+
+
+def _is_dull(word: str, least: int) -> bool:
+    """Whether a word has so few different characters that it may repeat itself."""
+    return len(word) > least and len(set(word)) * 2 <= len(word) + 2
+
+
+class Run(NamedTuple):
+    """A part of a text that repeats itself.
+
+    Attributes:
+        span: where it is.
+        unit: the length of what is repeated.
+    """
+
+    span: Span
+    unit: int
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return self.span.end - self.span.start
+
+    @property
+    def num_units(self) -> int:
+        """How often the unit is there, about."""
+        return -(-self.length // self.unit)
+
+
+def surplus_run(source: str, text: str) -> Span | None:
+    """The part of a translation that repeats itself beyond what its source repeats."""
+    found = _longest(text)
+    if found is None:
+        return None
+    own = _longest(source)
+    most = own.num_units + max(1, own.num_units // 2) if own else 2
+    if found.num_units <= most or (own and found.length <= own.length):
+        return None
+    kept = (own.num_units if own else 1) * found.unit
+    return Span(found.span.start + kept, found.span.end) if kept < found.length else None
+
+
+def lost_run(source: str, text: str) -> Span | None:
+    """The run of a source that is little else, if its translation has no half of it."""
+    own = _longest(source)
+    if own is None or own.length * 5 < len(source.strip()) * 3:
+        return None
+    found = _longest(text)
+    count = found.num_units if found else 0
+    return own.span if count * 2 < own.num_units else None
+
+
+def own_run(source: str) -> Span | None:
+    """The longest run of a source."""
+    run = _longest(source)
+    return run.span if run else None
+
+
+def without_run(source: str, text: str) -> Edit | None:
+    """The removal of what repeats itself, if the source does too; None if nothing does."""
+    span = surplus_run(source, text)
+    if span is None or _longest(source) is None:
+        return None
+    start = span.start
+    while start < span.end and text[start - 1 : start].isalnum() and text[start].isalnum():
+        start += 1
+    if not text[span.end :].strip():
+        start = len(text[:start].rstrip())
+    return Edit(Span(start, span.end), "")
+
+
+def _longest(text: str) -> Run | None:
+    """The longest run of a text, by characters or by words."""
+    runs = [*_runs_in_words(text), *_runs_of_words(text)]
+    return max(runs, key=lambda run: run.length, default=None)
+
+
+def _runs_in_words(text: str) -> Iterator[Run]:
+    start = 0
+    for word in text.split():
+        if len(word) < _SHORTEST_RUN or not _is_dull(word, _SHORTEST_RUN - 1):
+            continue
+        start = text.index(word, start)
+        for match in _RUN.finditer(word):
+            unit = next(group for group in match.groups() if group)
+            if any(map(str.isalnum, unit)):
+                yield Run(Span(start + match.start(), start + match.end()), len(unit))
+        start += len(word)
+
+
+def _runs_of_words(text: str) -> Iterator[Run]:
+    said = _TOKEN.findall(text.lower())
+    if len(set(said)) * 3 > 2 * len(said) + 3:
+        return  # the usual case: most words are there once
+    words = list(_TOKEN.finditer(text))
+    said = [match.group().lower() for match in words]
+    for period in range(1, min(_MAX_PERIOD, len(words) // 3) + 1):
+        start = 0
+        for index in range(period, len(said) + 1):
+            if index < len(said) and said[index] == said[index - period]:
+                continue
+            if index - start >= 3 * period:
+                span = Span(words[start].start(), words[index - 1].end())
+                yield Run(span, words[start + period - 1].end() - span.start + 1)
+            start = index - period + 1

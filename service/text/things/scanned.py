@@ -1,0 +1,78 @@
+"""Sentences with something to take care of, and the rules of a request for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
+from service.text.things.letter_case import LetterCase, letter_case
+from service.text.things.quotes import Quote, apostrophes_of, quotes_of
+from service.text.things.runs import has_runs
+from service.text.things.things import ALL_KINDS, Thing, ThingKind, find_things
+from service.text.things.wanted import overlap
+
+
+@dataclass(frozen=True)
+class TermRules:
+    """What a request wants of its sentences.
+
+    Attributes:
+        source, target: BCP-47 codes of the languages.
+        kinds: of things that are kept.
+        letter_case: whether sentences in CAPITALS and Title Case are translated in another case.
+        glossary: its terms.
+        term_methods: how to put a term that the model did not use, in order: "constrain" cuts the
+            translation before the term's words and goes on after the term, "replace" puts the term
+            over its words, "stand in" lets the model copy something in its place.
+    """
+
+    source: str
+    target: str
+    kinds: frozenset[ThingKind] = ALL_KINDS
+    letter_case: bool = True
+    glossary: Glossary = NO_GLOSSARY
+    term_methods: tuple[str, ...] = ("constrain", "replace", "stand in")
+
+
+_NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])
+
+
+@dataclass(frozen=True)
+class ScannedSentence:
+    """A sentence with something to take care of.
+
+    Attributes:
+        text: the sentence.
+        things: in it.
+        terms: of the glossary.
+        case: its letter case.
+        quotes: its quotation marks.
+    """
+
+    text: str
+    things: tuple[Thing, ...] = ()
+    terms: tuple[TermMatch, ...] = ()
+    case: LetterCase = LetterCase.USUAL
+    quotes: tuple[Quote, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, rules: TermRules) -> ScannedSentence | None:
+        """The sentence; None if there is nothing to take care of."""
+        sentence = cls.scanned(text, rules)
+        has_any = sentence.things or sentence.terms or sentence.quotes or apostrophes_of(text)
+        if has_any or sentence.case is not LetterCase.USUAL:
+            return sentence
+        return sentence if rules.kinds and has_runs(text) else None
+
+    @classmethod
+    def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:
+        """The sentence with what is found in it."""
+        things = tuple(find_things(text, rules.kinds, rules.source)) if rules.kinds else ()
+        # A term of the glossary comes before a name that would be kept.
+        taken = [thing.span for thing in things if thing.kind not in _NAMES]
+        terms = tuple(rules.glossary.matches(text, taken)) if rules.glossary else ()
+        things = tuple(t for t in things if not any(overlap(t.span, term.span) for term in terms))
+        taken = [thing.span for thing in things]
+        case = letter_case(text, rules.source, taken) if rules.letter_case else LetterCase.USUAL
+        quotes = tuple(quotes_of(text, taken)) if rules.kinds else ()
+        return cls(text, things, terms, case, quotes)

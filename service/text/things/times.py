@@ -1,0 +1,160 @@
+"""Times of the twelve-hour clock, as other languages write them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_TIME = re.compile(
+    r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?:\s?(?P<half>[ap])\.?m\.?)?"
+    r"(?P<link>\s?[-–—]\s?|\s(?:to|until|till|and|or)\s))?"
+    r"(?P<hour2>\d{1,2})(?:[:.](?P<minute2>\d\d))?\s?(?P<half2>[ap])\.?m\.?",
+    re.IGNORECASE,
+)
+_O_CLOCK = re.compile(
+    r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\sin\sthe\s(\w+))?", re.IGNORECASE
+)
+_DIGITS_ONLY = "bg cs da el es et fi hr hu it lt lv nb nn no pl pt ro ru sk sl sr sv tr uk"
+# The whole hour, and hour and minute.
+_FORMATS = {
+    "de": ("{h} Uhr", "{h}:{m} Uhr"),
+    "fr": ("{h} h", "{h} h {m}"),
+    "nl": ("{h} uur", "{h}:{m} uur"),
+    **dict.fromkeys(_DIGITS_ONLY.split(), ("{h}:{m}", "{h}:{m}")),
+}
+_LINKS = {
+    "de": {"to": "bis", "until": "bis", "till": "bis", "and": "und", "or": "oder"},
+    "fr": {"to": "à", "until": "à", "till": "à", "and": "et", "or": "ou"},
+    "nl": {"to": "tot", "until": "tot", "till": "tot", "and": "en", "or": "of"},
+}
+_HALVES = {
+    "de": {"a": ("morgens", "früh", "vormittags", "am Morgen", "am Vormittag", "nachts"),
+           "p": ("nachmittags", "abends", "am Nachmittag", "am Abend", "nachts")},
+}  # fmt: skip
+_GERMAN = """
+zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
+vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
+zweiundzwanzig dreiundzwanzig
+"""
+_HOURS = _GERMAN.split()
+
+
+@dataclass(frozen=True)
+class ClockTime:
+    """A time, in hours from 0 to 23 and minutes."""
+
+    hour: int
+    minute: int
+
+    def digits(self) -> str:
+        """As 16:45."""
+        return f"{self.hour}:{self.minute:02}"
+
+    def written(self, language: str) -> str:
+        """In a language with the 24-hour clock."""
+        whole, full = _FORMATS[language]
+        return (full if self.minute else whole).format(h=self.hour, m=f"{self.minute:02}")
+
+    def forms(self, language: str) -> tuple[str, ...]:
+        """All ways to write it that are right, the preferred one first."""
+        whole, full = _FORMATS[language]
+        minute = f"{self.minute:02}"
+        hours = dict.fromkeys((str(self.hour), f"{self.hour:02}"))
+        found = [self.written(language)]
+        for hour in hours:
+            found += [
+                full.format(h=hour, m=minute),
+                full.format(h=hour, m=minute).replace(":", "."),
+            ]
+            found += [f"{hour}:{minute}", f"{hour}.{minute}"]
+            if not self.minute:
+                found.append(whole.format(h=hour))
+        if language in _HALVES and not self.minute:
+            half = "p" if self.hour >= 12 else "a"
+            short = self.hour % 12 or 12
+            hours_said = (f"{short} Uhr", f"{_HOURS[self.hour % 12]} Uhr")
+            found += [f"{said} {part}" for said in hours_said for part in _HALVES[language][half]]
+            if 12 < self.hour < 24:
+                found.append(f"{_HOURS[self.hour]} Uhr")
+        return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Times:
+    """A time, or two that are joined as in "6 to 7 pm".
+
+    Attributes:
+        times: one or two.
+        link: what joins them.
+    """
+
+    times: tuple[ClockTime, ...]
+    link: str = ""
+
+    def given(self, target: str) -> str:
+        """The digits that the model reads in their place."""
+        return self.link.join(time.digits() for time in self.times)
+
+    def forms(self, target: str) -> tuple[str, ...]:
+        """All ways to write them that are right in the target language."""
+        language = _subtag(target)
+        if len(self.times) == 1:
+            return self.times[0].forms(language)
+        first, second = (time.forms(language) for time in self.times)
+        short = [form.removesuffix(" Uhr") for form in first] if language == "de" else []
+        bare = self.link.strip()
+        said = _LINKS.get(language, {}).get(bare.lower())
+        links = [f" {said} "] if said else [self.link]
+        if not said or bare.lower() in ("to", "until", "till"):
+            links += ["-", "–", " - ", " – "]
+        shorts = list(dict.fromkeys([*short, *first]))
+        return tuple(f"{a}{link}{b}" for link in links for a in shorts for b in second)
+
+
+def parsed(text: str) -> Times | None:
+    """The times of the twelve-hour clock in a string; None if it says no half of the day."""
+    if match := _O_CLOCK.fullmatch(text):
+        hour, minute, part = int(match[1]), int(match[2] or 0), match[3]
+        if part is None or not 1 <= hour <= 12:
+            return None
+        return Times((_clock(hour, minute, "a" if part.lower() == "morning" else "p"),))
+    match = _TIME.fullmatch(text)
+    if match is None or not 1 <= int(match["hour2"]) <= 12:
+        return None
+    half = match["half2"].lower()
+    second = _clock(int(match["hour2"]), int(match["minute2"] or 0), half)
+    if match["hour"] is None:
+        return Times((second,))
+    hour, minute = int(match["hour"]), int(match["minute"] or 0)
+    if not 1 <= hour <= 12:
+        return None
+    if match["half"] is None:
+        # "6 to 7 pm" is all after noon; "11 to 1 pm" begins before.
+        is_same = hour % 12 <= int(match["hour2"]) % 12
+        first = _clock(hour, minute, half if is_same else "p" if half == "a" else "a")
+    else:
+        first = _clock(hour, minute, match["half"].lower())
+    return Times((first, second), match["link"])
+
+
+def writes_24_hours(target: str) -> bool:
+    """Whether times are converted for a language; elsewhere they stay as in the text."""
+    return _subtag(target) in _FORMATS
+
+
+def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
+    """The same minutes of all other hours: what a model writes instead."""
+    hours = (ClockTime(hour, time.minute) for hour in range(25) if hour != time.hour)
+    language = _subtag(target)
+    whole = _FORMATS[language][0]
+    forms = [hour.forms(language)[:3] for hour in hours]
+    longest = [form for found in forms for form in found if form != whole]
+    return tuple(sorted(dict.fromkeys(longest), key=len, reverse=True))
+
+
+def _clock(hour: int, minute: int, half: str) -> ClockTime:
+    return ClockTime(hour % 12 + (12 if half == "p" else 0), minute)
+
+
+def _subtag(language: str) -> str:
+    return language.split("-")[0].lower()

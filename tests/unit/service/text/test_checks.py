@@ -1,0 +1,138 @@
+"""Forms of things, flaws of translations, and warnings."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.text.things.checks import added_numbers, flaws, is_plausible
+from service.text.things.messages import branches_of, messages_of
+from service.text.things.quotes import apostrophes_of, quotes_of
+from service.text.things.runs import has_runs, surplus_run, without_run
+from service.text.things.scanned import TermRules
+from service.text.things.terms_translator import TermsTranslator
+from service.text.things.things import Form, find_things
+from service.translation.options import TranslatorLimits
+from service.translation.results import TextResult, WarningKind
+from tests.unit.service.text.test_terms_translator import FakeTranslator, stage
+
+FORMS = {
+    Form.TIME: ["4 pm", "6:45am", "12.30pm", "6 to 7 pm", "9am-5pm", "10 o'clock"],
+    Form.AMOUNT: ["$20", "US$3,000", "20 €", "20 CHF", "EUR 5", "£1.50"],
+    Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB"],
+    Form.ORDINAL: ["5th", "21st"],
+    Form.DECADE: ["1990s", "'90s"],
+    Form.NUMERO: ["No. 5", "no. 12", "№ 3"],
+    Form.IDENTIFIER: ["BE0768880101", "COVID-19", "#travel", "foo_bar", "MAX_VALUE", "--dry-run"],
+    Form.GROUPS: ["DE89 3704 0044 0532 0130 00", "4111 1111 1111 1111"],
+    Form.HOST: ["docs.python.org", "main.py", "os.path.join", "run()", "std::string"],
+    Form.PATH: ["/etc/hosts", r"C:\new\x.txt", "src/main/a.c", "~/x"],
+    Form.NAME: ["getName", "iPhone", "YouTube"],
+    Form.TEMPLATE: [
+        "{% if x %}",
+        "{{ a | b }}",
+        "{0:dd MMM yyyy}",
+        "__name__",
+        "&amp;",
+        "<%= x %>",
+    ],
+    Form.PLACEHOLDER: ["%s%s", "%d%%", "%'d", "{0}", ":name", "<0>"],
+    Form.SHORTCODE: [":smile:", ":+1:"],
+    Form.SIGN: ["½", "x²", "H₂O", "①", "1½"],
+    Form.FOREIGN: ["Киев", "猫", "שלום", "Доброе утро"],
+    Form.SOUND: ["hahaha", "Aaaaah"],
+    Form.FEET: ["5′11″", "6'2\""],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_things(form: Form) -> None:
+    for thing in FORMS[form]:
+        for text in (f"We saw {thing} there.", f"It is ({thing}), he said", thing):
+            assert [(each.form, each.text) for each in find_things(text)] == [(form, thing)], text
+
+
+@pytest.mark.parametrize("text", ["You MUST NOT go.", "THE DOG IS HERE", "I am OK."])
+def test_words_in_capitals_are_no_acronyms(text: str) -> None:
+    assert not find_things(text)
+    assert [thing.text for thing in find_things("The CERN people asked.")] == ["CERN"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "kinds"),
+    [
+        ("A dog.", "Ein Hund.", []),
+        ('"A dog" ran.', "„Ein Hund“ lief.", []),
+        ('"A dog" ran.', "Ein Hund“ lief.", [WarningKind.QUOTES]),
+        ("He said 'no' to the dogs' owner.", "Er sagte ‚nein‘.", []),
+        ("A dog.", "Ein Hund.}", [WarningKind.SIGNS]),
+        ("A dog.", "Ein \ufffd.", [WarningKind.CHARACTER]),
+        ("The dog runs.", "Der Hund Hund Hund Hund Hund.", [WarningKind.REPETITION]),
+        ("The dog runs.", "Der HuchUchUchUchUchUch.", [WarningKind.REPETITION]),
+        ("La la la la.", "La la la la.", []),
+        ("A dog and a cat ran down the long street.", "Ein.", [WarningKind.LENGTH]),
+        ("A dog runs.", "12.", [WarningKind.LENGTH]),
+    ],
+)
+def test_flaws(source: str, text: str, kinds: list[WarningKind]) -> None:
+    assert [flaw.kind for flaw in flaws(source, text)] == kinds
+
+
+def test_repetition_is_cut_to_that_of_the_source() -> None:
+    assert has_runs("La la la, la la")
+    assert has_runs("hahahaha!")
+    assert not has_runs("The banana is very very good.")
+    edit = without_run("La la la la", "La" + " la" * 60)
+    assert edit is not None
+    assert edit.span.start <= len("La la la la") + 3
+    assert surplus_run("la la la la", "la la la la la") is None
+    assert without_run("A dog", "la" * 60) is None
+
+
+def test_numbers_that_a_sentence_does_not_have() -> None:
+    assert added_numbers("We meet there.", "Wir treffen uns um 7.", [], "en") == ["7"]
+    assert not added_numbers("Seven dogs.", "7 Hunde.", [], "en")
+    assert not added_numbers("Nothing is known.", "7 Hunde.", [], "xx")
+
+
+def test_plausible_lengths() -> None:
+    assert is_plausible("Yes.", "Ja, das stimmt.")
+    assert not is_plausible("Yes.", "Ja " * 50)
+
+
+def test_marks_that_are_escaped() -> None:
+    assert [each.text for each in quotes_of(r"He said \"no\".")] == [r"\"", r"\""]
+    assert all(quote.is_escaped for quote in quotes_of("&quot;no&quot;"))
+    assert not quotes_of("It&#39;s late, don't go.")
+    assert len(apostrophes_of("It&#39;s late")) == 1
+
+
+def test_messages_and_their_branches() -> None:
+    text = "See {n, plural, one {# dog of {name}} other {# dogs}} and {x}."
+    [span] = messages_of(text)
+    message = text[slice(*span)]
+    assert [message[slice(*branch)] for branch in branches_of(message)] == [
+        "# dog of {name}",
+        "# dogs",
+    ]
+    assert not messages_of("{n, plural, one {")
+
+
+async def test_what_could_not_be_put_right_is_a_warning() -> None:
+    below = FakeTranslator(words={'"': "", "dog": "dog dog dog dog dog dog"})
+    [result] = await stage(below, letter_case=False).translate(["The dog runs 5."])
+    assert [(each.kind, each.sentence) for each in result.warnings] == [
+        (WarningKind.REPETITION, "The dog runs 5.")
+    ]
+    [plain] = await stage(below, letter_case=False).translate(["The dog runs."])
+    assert [each.kind for each in plain.warnings] == [WarningKind.REPETITION]
+    *_, end = [each async for each in stage(below, letter_case=False).stream("The dog runs.")]
+    assert isinstance(end, TextResult)
+    assert end.warnings == plain.warnings
+
+
+async def test_what_the_model_keeps_has_no_warning() -> None:
+    texts = ["The dog runs 5 km.", "A Киев at 4 pm.", "Plain."]
+    rules = TermRules("en", "fr", letter_case=False)
+    results = await TermsTranslator(FakeTranslator(), rules, TranslatorLimits()).translate(texts)
+    assert [each.text for each in results] == ["The dog runs 5 km.", "A Киев at 16:00.", "Plain."]
+    assert not any(each.warnings for each in results)
