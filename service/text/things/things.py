@@ -124,7 +124,7 @@ _FRAGILE = frozenset(
 _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
 # Without one of these characters or patterns, a text has no thing.
-_ASCII_SIGNS = b"0123456789{%$<`@/\\#_["
+_ASCII_SIGNS = b"0123456789{%$<`@/\\#_[+"
 _SIGN = re.compile(
     rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}]"
     r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
