@@ -26,7 +26,7 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""What tokens may be signed with: public keys only. With `none` or HMAC, anyone could sign them."""
+"""Accepted signature algorithms, all with public keys: anyone could sign with `none` or HMAC."""
 _REFRESH_SECONDS = 300.0
 # Pause after a failure, and between two fetches for tokens with unknown keys.
 RETRY_SECONDS = 10.0
