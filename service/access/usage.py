@@ -86,8 +86,8 @@ class UsageLedger:
     """The usage of all principals.
 
     Args:
-        max_records: how many principals of tokens are counted in a month. Further ones with a limit
-            are refused, so that no limit is exceeded; those without are not counted.
+        max_records: most principals of tokens that are counted in a month. Further principals with
+            a limit are refused, so that no limit is exceeded; those without one are not counted.
 
     """
 
