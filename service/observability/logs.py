@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 1.0
 _GATHER_SECONDS = 0.02
 _WRITE_BYTES = select.PIPE_BUF // 2  # written at once, up to the end of a line
 
-# What gRPC's records about clients begin with.
+# Beginnings of gRPC's records about clients.
 _OF_CLIENTS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
 
 _log = logging.getLogger(__name__)

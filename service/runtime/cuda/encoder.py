@@ -42,12 +42,12 @@ class DeviceEncoder:
     def encode(
         self, items: Sequence[EncodeItem], staging: Staging
     ) -> Iterator[tuple[list[EncodeItem], dict[str, ort.OrtValue]]]:
-        """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh].
+        """Encode items in batches, each with outputs key_0, value_0, key_1 ...: [B, H, S, Dh].
 
-        They are launched, not waited for. Once dropped here, their memory may go to another run,
-        which comes later on the stream.
+        The batches are launched, not waited for. When the caller drops the outputs, a later run on
+        the stream may reuse their memory.
         """
-        # Low-rank attention keeps as many positions of a short source as of a long one.
+        # Low-rank attention keeps the same number of positions for short and long sources.
         sizes = [len(item.source_ids) for item in items]
         lengths = [max(size, self._kept(size)) for size in sizes]
         for numbers in similar_lengths(lengths, MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
