@@ -29,8 +29,8 @@ def _setting(
 ) -> Any:
     """A dataclass field with its documentation and its range.
 
-    Text that `is_optional` is empty by default and must not be given as empty: whoever sets it
-    wants it.
+    A text that `is_optional` is empty by default. An empty value that is set explicitly is an
+    error, since it would silently turn the feature off.
     """
     metadata = {"help": text, "minimum": minimum, "maximum": maximum, "choices": choices}
     metadata |= {"pattern": pattern, "is_optional": is_optional}
