@@ -1,4 +1,4 @@
-"""The server's process: its signals, and an end that nothing holds up."""
+"""The server's process: its signals, and an end that nothing delays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from service.errors import InternalError, StartupError
 from service.observability import logs
 from service.server import Server
 
-# From the bound of the drain to the end of the process: for models and listeners to stop, for usage
-# to be saved and spans to be exported.
+# Time from the end of the drain to the end of the process, in which models and listeners stop,
+# usage is saved and spans are exported.
 _END_SECONDS = 1.75
 
 _log = logging.getLogger("dragoman.server")

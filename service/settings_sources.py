@@ -1,8 +1,8 @@
 """Reads the settings from their sources: flags, environment variables and a TOML file.
 
 Precedence: flags, then the environment (`DRAGOMAN_PORT`), then the file (`port = 50051`), then the
-default. Written by hand, because the libraries that merge sources forget where a bad value came
-from, and an operator needs exactly that.
+default. This does not use a library, because libraries that merge sources lose the source of a bad
+value, which is what an operator needs to know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service.settings import DIRECTORIES, Settings, check, describe
 
 PREFIX = "DRAGOMAN_"
 
-# Variables with the prefix that are no settings: of clients, tests, benchmarks and docker/.
+# Variables with the prefix that are not settings: for clients, tests, benchmarks and docker/.
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-# Not for connections: for files, scrapes and model processes. Half of a very low limit.
+# Descriptors kept for files, scrapes and model processes; half of the limit if that is very low.
 _RESERVE = 64
 _CHECK_SECONDS = 1.0
 _CHECKS_PER_LINE = 60

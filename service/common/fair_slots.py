@@ -15,10 +15,10 @@ class FairSlots:
     but one, so that another client need not wait for the end of its work.
 
     Args:
-        count: the number of slots.
+        count: number of slots.
 
     Attributes:
-        num_waiting: calls that wait for a slot.
+        num_waiting: number of calls that wait for a slot.
     """
 
     def __init__(self, count: int) -> None:

@@ -46,7 +46,7 @@ class MarkdownFile:
 
 
 def _definitions(run: TextRun) -> str:
-    """Definitions of reference links, which are elsewhere in the file, so that they are links."""
+    """Empty definitions of the reference links in a run, without which they are not links."""
     found = []
     for item in run.items:
         if isinstance(item, Verbatim) and item.raw.lstrip("!").startswith("["):

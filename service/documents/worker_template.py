@@ -147,9 +147,7 @@ class WorkerTemplate:
             except OSError as exc:
                 raise TemplateError("it has ended") from exc
             ours.setblocking(False)
-            with contextlib.suppress(
-                ConnectionError
-            ):  # the worker has ended, perhaps with a reason
+            with contextlib.suppress(ConnectionError):  # the worker has ended; it may say why
                 await asyncio.get_running_loop().sock_sendall(ours, work)
             return _answer_in(await _received(ours, max_bytes))
 
