@@ -39,7 +39,7 @@ class KeyStore:
         self._on_change = on_change
         self._lines: dict[str, str] = {}  # by id
         self._signature: _Signature = None
-        self._error = ""  # of the last reading, if it failed
+        self._error = ""  # error of the last reading, if it failed
 
     async def authenticate(self, credential: str) -> Principal | None:
         """The principal that the key belongs to, or None if the key is unknown."""

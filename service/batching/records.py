@@ -51,7 +51,7 @@ class RequestState(enum.Enum):
     RUNNING = "running"
     """In its rows, or being scored."""
     FINISHED = "finished"
-    """Its result has been written."""
+    """Finished, with a result."""
 
 
 class RequestEntry:

@@ -26,9 +26,9 @@ class InlineKind(enum.Enum):
     """The kind of an element inside of a text."""
 
     PAIR = enum.auto()
-    """Its content is part of the text."""
+    """An element with content that is part of the text."""
     ATOM = enum.auto()
-    """It is copied with its content."""
+    """An element that is copied with its content."""
 
 
 Classify = Callable[[Element], InlineKind]

@@ -61,7 +61,7 @@ class LatencyModel:
         self._num_sources = 0
         self._mean_source_tokens = 0.0
         self._shortest = 0.0  # the quantile, as a share of the expected steps
-        self._encode_seconds = 0.0  # of a row, where sources are encoded beside the steps
+        self._encode_seconds = 0.0  # for a row, if sources are encoded beside the steps
         self._num_encodes = 0
         self._line: tuple[float, float] | None = (0.0, 0.0)
 
