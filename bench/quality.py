@@ -133,8 +133,8 @@ def table(reports: Mapping[str, Mapping[str, Report]], overlap: Mapping[str, int
     """Markdown lines; the signatures, the same for every row, stand below.
 
     Args:
-        reports: of each test set and model.
-        overlap: of each test set, its sentences that are also in the training files.
+        reports: report of each test set and model.
+        overlap: sentences of each test set that are also in the training files.
     """
     models = list(next(iter(reports.values())))
     # A single model needs no name.
