@@ -14,7 +14,7 @@ from tests.integration.servers import Running
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered with."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]

@@ -38,7 +38,7 @@ def put(version: Path, place: Path) -> None:
 
 
 async def texts_of(*models: Path, **pair: Any) -> list[str]:
-    """What a server of these models alone answers; `pair` is their languages if they have more."""
+    """Translations by a server of only these models; `pair` is for multilingual ones."""
     async with running_bundle(*models) as alone:
         batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS, **pair)
         return [translation.text for translation in batch.translations]
@@ -65,7 +65,7 @@ class SteadyLoad:
         can_score: whether one model translates between them.
 
     Attributes:
-        phase: of the calls that start now.
+        phase: phase of the calls that start now.
         answers: translations by the phase that their calls started in, a tuple for each call.
     """
 

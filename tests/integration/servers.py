@@ -51,7 +51,7 @@ needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two c
 
 
 def any_ports(**values: Any) -> Settings:
-    """Settings for a test: free ports, everything else as given or by default."""
+    """Settings for a test: free ports, one thread, and `values`; otherwise defaults."""
     return Settings(**{"port": 0, "metrics_port": 0, "threads": 1, **values})
 
 
@@ -116,12 +116,12 @@ class Running:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     async def scrape(self) -> str:
-        """What /metrics gives over HTTP."""
+        """The text of /metrics over HTTP."""
         return await page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
 
 
 async def page(url: str) -> str:
-    """What a GET of `url` gives."""
+    """The body of a GET of `url`."""
 
     def get() -> str:
         with urllib.request.urlopen(url) as response:

@@ -1,4 +1,4 @@
-"""What the client does by itself: try again, and spread its calls."""
+"""The client retries calls and spreads them over servers by itself."""
 
 import asyncio
 from pathlib import Path

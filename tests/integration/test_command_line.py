@@ -359,7 +359,7 @@ async def test_at_a_terminal_it_says_that_it_waits(server: Running) -> None:
 
 
 def everything(terminal: int) -> str:
-    """What is written to a terminal until its other side is closed."""
+    """Read a terminal until its other side is closed."""
     shown = b""
     with contextlib.suppress(OSError):  # which is how Linux tells of that
         while part := os.read(terminal, 100_000):

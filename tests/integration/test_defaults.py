@@ -1,4 +1,4 @@
-"""What a server exposes without being told to: where it listens, and what its log says."""
+"""Defaults of a server: the addresses it listens on, and the content of its log."""
 
 from __future__ import annotations
 

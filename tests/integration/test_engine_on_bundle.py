@@ -1,4 +1,4 @@
-"""The engine with real graphs: nobody's answer depends on who else is there."""
+"""The engine with real graphs: an answer does not depend on other requests."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def answers_alone(bundle: Bundle) -> tuple[list[GenerationResult], float]:
-    """What `answers` gives one after another."""
+    """The results of `answers` one after another."""
     return asyncio.run(answers(bundle, sources_of(bundle.config), together=False))
 
 
@@ -148,7 +148,7 @@ def searches_of(config: ModelConfig) -> list[GenerationRequest]:
 
 @pytest.fixture(scope="module")
 def found_alone(bundle: Bundle) -> list[GenerationResult]:
-    """What `found` gives one after another."""
+    """The results of `found` one after another."""
     return asyncio.run(found(bundle, searches_of(bundle.config), together=False))
 
 
@@ -178,7 +178,7 @@ async def found(
         chance = random.Random(hash(request.source_ids))
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
-        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+        if chance.random() < 0.3:  # another client's request, which is cancelled half-way
             impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()

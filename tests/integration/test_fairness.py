@@ -42,8 +42,8 @@ async def place_of_the_last(
     api_key: str = "",
     keys: str = "",
 ) -> int:
-    """Somebody makes 100 calls, then somebody one more; how many were begun before that one."""
-    # Not by our own client, which sends no id that no server takes.
+    """Make 100 calls, then one with other metadata; returns how many began before that one."""
+    # Sent without our own client, which refuses ids that no server accepts.
     metadata = [(conversions.CLIENT_ID, last_id)] if last_id else []
     if api_key:
         metadata.append(("x-api-key", api_key))

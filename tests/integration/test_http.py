@@ -92,7 +92,7 @@ async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) 
 
 
 def held(made: Running) -> tuple[int, ...]:
-    """What calls and transfers hold of their quotas."""
+    """The units of quotas held by calls and transfers."""
     tracker, http = made.server._tracker, made.server._http
     assert http is not None
     transfers = http.app._transfers

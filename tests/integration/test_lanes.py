@@ -30,7 +30,7 @@ MODEL = "wide"
 PAIRS = list(itertools.permutations(SENTENCES, 2))
 PAIR_GROUPS = [PAIRS[start : start + 4] for start in range(0, 32, 4)]
 
-# What is not waited for: more than can be done while the others are answered.
+# Requests that are not waited for: more work than fits in the time of the others.
 LONG = SENTENCES * 75
 MANY_PAIRS = PAIRS * 18
 
@@ -71,7 +71,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @dataclass(frozen=True)
 class Known:
-    """What each gets alone.
+    """The answer to each request alone.
 
     Attributes:
         translations: of `TEXTS`.

@@ -31,7 +31,7 @@ Damage = Callable[[Path], None]
 
 
 async def fails_to_start(*arguments: str | Path) -> str:
-    """What `dragoman serve` says on standard error when it can't start."""
+    """Standard error of `dragoman serve` when it can't start."""
     process = await dragoman(
         "serve",
         *("--port", "0", "--metrics-port", "0", "--threads", "1"),

@@ -248,7 +248,7 @@ async def test_the_command_line_searches_too(real: Running) -> None:
 
 
 async def command(real: Running, *arguments: str, given: bytes) -> str:
-    """What `dragoman translate` writes."""
+    """The output of `dragoman translate`."""
     process = await dragoman(
         "translate",
         *("--server", real.address),

@@ -1,4 +1,4 @@
-"""What a server does before it serves."""
+"""The behaviour of a server before it serves."""
 
 import asyncio
 import json

@@ -147,7 +147,7 @@ async def test_deepl(server: Running) -> None:
     assert item["billed_characters"] == len(TEXT)
     sources = await ask(server, "GET", "/v2/languages")
     assert sources.json[0] == {"language": "EN", "name": "English"}
-    # Its library for Python sends a body with a GET.
+    # DeepL's library for Python sends a body with a GET.
     targets = await ask(server, "GET", "/v2/languages", {"type": "target"})
     assert [item["language"] for item in targets.json] == ["DE", "FR"]
     assert not targets.json[0]["supports_formality"]
