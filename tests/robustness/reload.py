@@ -44,8 +44,8 @@ class CallSeconds:
     """Calls of one kind.
 
     Attributes:
-        seconds: of the calls that were answered, from their scheduled times.
-        failures: of the others, by gRPC code.
+        seconds: latencies of the answered calls, from their scheduled times.
+        failures: number of the other calls, by gRPC code.
     """
 
     seconds: list[float] = field(default_factory=list)

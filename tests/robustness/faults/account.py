@@ -1,4 +1,4 @@
-"""What became of each call: answered right, or refused with a code that says whether to retry."""
+"""Outcomes of calls: answered correctly, or refused with a code that says whether to retry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CallAccount:
         refusals: codes that a call may be refused with.
         right: calls whose answer was identical to the recorded one.
         refused: calls by the code that refused them.
-        messages: of the refused calls, each with its kind and code.
+        messages: messages of the refused calls, each with its kind and code.
         cancelled: calls that their own client cancelled.
         finds: what must not happen: wrong texts, other codes, calls past their deadline.
     """

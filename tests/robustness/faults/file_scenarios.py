@@ -123,7 +123,7 @@ def _with_keys(folder: Path) -> Iterator[FaultSetting]:
 
 
 def _keys(folder: Path, *arguments: str) -> str:
-    """What `dragoman keys` prints."""
+    """The output of `dragoman keys`."""
     command = [sys.executable, "-m", "cli.main", "keys", *arguments]
     command += ["--keys", str(folder / "keys.jsonl")]
     done = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True)

@@ -64,10 +64,10 @@ class FaultLoad:
     """Clients that call one after another until the load ends.
 
     Args:
-        place: of the server.
-        account: of the calls.
-        seed: of the texts' order.
-        clients: how many there are of each kind: "unary" and "stream" (gRPC without retries),
+        place: addresses of the server.
+        account: account of the calls.
+        seed: random seed of the texts' order.
+        clients: number of clients of each kind: "unary" and "stream" (gRPC without retries),
             "retrying" (our client), "http".
     """
 

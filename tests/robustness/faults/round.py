@@ -27,14 +27,14 @@ _QUIET_SECONDS = 15.0
 
 @dataclass
 class FaultRound:
-    """What a scenario works with.
+    """The tools of a scenario.
 
     Attributes:
-        server: under load.
-        load: on it.
-        place: of the server.
-        rng: for its moments.
-        folder: for files.
+        server: server under load.
+        load: load on the server.
+        place: addresses of the server.
+        rng: random generator for times.
+        folder: folder for files.
         live: the folder that the server reads its bundle from.
         log_pipe: as prepared.
     """
@@ -64,14 +64,14 @@ class FaultRound:
 
 @dataclass(frozen=True)
 class FaultSetting:
-    """What a scenario's server needs.
+    """Requirements of a scenario for the server and the load.
 
     Attributes:
         options: of `dragoman serve`, beyond ports and model.
         place: given the server's addresses, how it is called.
         open_files: the server's limit.
         log_pipe: read and write end of a pipe for the server's standard error.
-        clients: of the load.
+        clients: number of clients of each kind in the load.
     """
 
     options: Sequence[str] = ()
@@ -106,7 +106,7 @@ class Scenario:
 
 @dataclass
 class RoundResult:
-    """What a round came to.
+    """The result of a round.
 
     Attributes:
         scenario, seed: which repeat it.
@@ -201,7 +201,7 @@ async def _play(scenario: Scenario, played: FaultRound, result: RoundResult) -> 
 
 
 async def _held_in_quiet(server: SupervisedServer, before: Held | None = None) -> Held:
-    """What the server holds once it is quiet: with `before`, at best within the bounds."""
+    """Resources of the idle server; with `before`, waits until they are within the bounds."""
     held = held_by(server.pid)
     ends = time.monotonic() + _QUIET_SECONDS
     while before is not None and growth_finds(before, held) and time.monotonic() < ends:

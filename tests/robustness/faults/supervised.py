@@ -26,7 +26,7 @@ class SupervisedServer:
     """`dragoman serve` on ports that stay the same.
 
     Args:
-        options: of the command line, without ports.
+        options: options of the command line, without ports.
         log: the file that its standard error is appended to.
         open_files: its limit of open files; None keeps that of this process.
         log_to: a descriptor for its standard error instead of `log`. The one who gives it reads it.
@@ -85,7 +85,7 @@ class SupervisedServer:
         return await process.wait()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the log has so far."""
+        """Log entries so far."""
         if not self.log.exists():
             return []
         found = []

@@ -1,4 +1,4 @@
-"""What else comes from outside: files of settings, keys, caches and manifests, tokens, headers."""
+"""Other external input: files of settings, keys, caches and manifests, tokens, headers."""
 
 from __future__ import annotations
 

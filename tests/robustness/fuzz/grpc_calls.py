@@ -196,7 +196,7 @@ class GrpcCalls:
         return judge_status(code, message, is_cancelled=is_cancelled)
 
 
-# What gRPC's client says if the call ends while it still sends messages.
+# Messages of gRPC's client if a call ends while it still sends messages.
 _OF_THE_CLIENT = ("Internal error from Core", "Locally cancelled by application!")
 
 

@@ -37,7 +37,7 @@ _MOST_READ_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Http2Input:
-    """What is sent on one connection.
+    """Bytes to send on one connection.
 
     Attributes:
         abuses: names of what is done, in order.
@@ -90,7 +90,7 @@ class Http2Session:
 
     @staticmethod
     def headers(*further: tuple[str, str]) -> list[tuple[str, str]]:
-        """Those of a call."""
+        """Headers of a call."""
         return [
             (":method", "POST"), (":scheme", "http"), (":path", TRANSLATE), (":authority",
             "localhost"),
@@ -300,7 +300,7 @@ class Http2Frames:
 
 
 async def _read(reader: asyncio.StreamReader, received: bytearray) -> bool:
-    """Read what there is; whether the server has closed the connection."""
+    """Read available bytes; returns whether the server has closed the connection."""
     with contextlib.suppress(TimeoutError):
         while len(received) < _MOST_READ_BYTES:
             try:
@@ -315,7 +315,7 @@ async def _read(reader: asyncio.StreamReader, received: bytearray) -> bool:
 
 
 def outcome_of(received: bytes, *, is_closed: bool) -> str:
-    """What the server did, by the last frames that it sent, as `h2` reads them."""
+    """The server's reaction, by the last frames that it sent, read by `h2`."""
     config = h2.config.H2Configuration(client_side=True, header_encoding=None)
     connection = h2.connection.H2Connection(config)
     connection.initiate_connection()

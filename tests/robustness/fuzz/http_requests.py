@@ -130,10 +130,10 @@ class HttpInput:
     """A request.
 
     Attributes:
-        front: whose path it is; "contract" for all others.
-        data: what is sent.
-        is_sound: whether it is a request by the rules of HTTP, so that it has to be answered.
-        pieces: in how many parts it is sent.
+        front: front with this path; "contract" for all other paths.
+        data: bytes to send.
+        is_sound: whether it is a valid HTTP request, which has to be answered.
+        pieces: number of parts in which it is sent.
     """
 
     front: str

@@ -30,12 +30,12 @@ _WARM_UP = 200  # inputs, after which a process has its usual size
 
 @dataclass(frozen=True)
 class InputLimits:
-    """What one input may take.
+    """Resources that one input may take.
 
     Attributes:
-        cpu_seconds: of the process.
-        hang_seconds: on the clock, after which the process is killed.
-        memory_bytes: by which the peak of the process may grow.
+        cpu_seconds: CPU time of the process.
+        hang_seconds: elapsed time after which the process is killed.
+        memory_bytes: growth of the process's peak memory.
     """
 
     cpu_seconds: float = 5.0
@@ -48,9 +48,9 @@ class Shard:
     """Some inputs of a target.
 
     Attributes:
-        factory: of the target, as MODULE:NAME.
-        seed: of the run.
-        numbers: of the inputs.
+        factory: factory of the target, as MODULE:NAME.
+        seed: random seed of the run.
+        numbers: numbers of the inputs.
     """
 
     factory: str
@@ -74,9 +74,9 @@ def run_shards(
     """Run shards in processes, and tell of each when it has ended.
 
     Args:
-        shards: in order.
-        limits: of each input.
-        num_processes: at a time.
+        shards: shards in order.
+        limits: limits of each input.
+        num_processes: number of processes at a time.
         ended: called from several threads, one at a time.
     """
     shards = list(shards)
@@ -148,7 +148,7 @@ class _Worker:
         return tally
 
     def _run_part(self, shard: Shard) -> tuple[Tally, str]:
-        """What came of inputs, and why they ended before the last one; "" if they did not."""
+        """Results of inputs, and why they ended before the last one; "" if they did not."""
         connection = self._started()
         self._progress[0], self._progress[1] = shard.numbers[0], time.monotonic() + 60
         connection.send(shard)

@@ -120,7 +120,7 @@ class _Markup:
     def generate(self, rng: random.Random) -> tuple[str, bool]:
         """A document, and whether the words of its translation are linked."""
         text = document_of(rng, self.mime_type is MimeType.MARKDOWN)
-        # What is no Unicode is refused before it comes here.
+        # Invalid Unicode is refused earlier.
         return text.encode("utf-8", "replace").decode(), rng.random() < 0.7
 
     def run(self, given: tuple[str, bool]) -> str:

@@ -1,4 +1,4 @@
-"""What a run of the fuzzer was and found, as Markdown."""
+"""The report of a run of the fuzzer, as Markdown."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Fuzzing:
 
     Attributes:
         seed: of its inputs.
-        counts: of inputs planned, by target.
-        tallies: what came of them, by target; "server" for what no single input did.
-        footprints: of the server, before it was attacked and after each target.
-        facts: of the machine and the run; plain JSON values.
+        counts: number of planned inputs, by target.
+        tallies: results of the inputs, by target; "server" for results of no single input.
+        footprints: footprints of the server, before the attack and after each target.
+        facts: facts about the machine and the run; plain JSON values.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class Fuzzing:
 
 
 def read_mended(file: Path = MENDED_FILE) -> list[dict[str, str]]:
-    """What fuzzing found so far, and how it was mended: rows of a table, by its columns."""
+    """Defects that fuzzing has found, and their fixes: rows of a table, by its columns."""
     head, *rows = (
         line.split("\t") for line in file.read_text(encoding="utf-8").splitlines() if line
     )

@@ -1,4 +1,4 @@
-"""What requests are read with: messages of the contract, JSON, forms, and their fields."""
+"""Parsers of requests: messages of the contract, JSON, forms, and their fields."""
 
 from __future__ import annotations
 

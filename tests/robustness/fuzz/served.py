@@ -37,7 +37,7 @@ class ServerTarget(Protocol[T]):
         ...
 
     def connected(self, server: CanaryServer) -> contextlib.AbstractAsyncContextManager[None]:
-        """What inputs share, such as channels, within the context."""
+        """A context with objects that inputs share, such as channels."""
         ...
 
     async def run(self, given: T, server: Any) -> str:
@@ -46,7 +46,7 @@ class ServerTarget(Protocol[T]):
 
 
 class CanaryServer(Protocol):
-    """What is needed of a server: `FuzzedServer`, or a fake of it."""
+    """The interface of a server under test: `FuzzedServer`, or a fake of it."""
 
     @property
     def is_alive(self) -> bool:
@@ -58,7 +58,7 @@ class CanaryServer(Protocol):
         ...
 
     async def settled(self, base: Footprint) -> Footprint:
-        """Its footprint once it is back to its base, or after some time."""
+        """The footprint when it has returned to its base, or after some time."""
         ...
 
 
@@ -73,12 +73,12 @@ async def run_inputs(
     """Run inputs against a server, and count what came of them.
 
     Args:
-        target: whose inputs they are.
-        server: lives, and has been warmed up.
-        seed: of the run.
-        numbers: of the inputs.
-        tally: counts.
-        limit_seconds: for each input.
+        target: target of the inputs.
+        server: running server that has been warmed up.
+        seed: random seed of the run.
+        numbers: numbers of the inputs.
+        tally: counts results.
+        limit_seconds: time limit of each input.
     """
     waiting = iter(numbers)
     async with _canaries(server, tally), target.connected(server):

@@ -37,7 +37,7 @@ _TEXTS = (
     "Two men are playing chess. It is <late> & dark!",
     "Hello {name}!",
 )
-# What stands for the key in inputs, which are the same in each run: as long as a key.
+# Placeholder of the key in inputs, which are the same in each run. It is as long as a key.
 KEY = "KEY_" + "x" * 60
 _START_SECONDS = 120.0
 _LARGEST_SECONDS = 600.0  # one of the largest requests, on a busy machine
@@ -57,7 +57,7 @@ DESCRIPTORS_BOUND = 16
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a server takes of its machine.
+    """Resources that a server takes of its machine.
 
     Attributes:
         memory_bytes: resident, of all its processes.
@@ -70,7 +70,7 @@ class Footprint:
     held: Mapping[str, float] = field(default_factory=dict)
 
     def problems(self, base: Footprint) -> list[str]:
-        """What is not back where it was, as properties that do not hold."""
+        """Resources that have not returned to their base, as properties that do not hold."""
         found = [f"{name} is not zero again" for name, value in self.held.items() if value]
         if self.memory_bytes > base.memory_bytes + MEMORY_BOUND_BYTES:
             found.append(f"memory is more than {MEMORY_BOUND_BYTES >> 20} MiB above its base")
@@ -115,8 +115,8 @@ class FuzzedServer:
     Attributes:
         address: of gRPC, HOST:PORT.
         http: host and port.
-        key: of the only client that it lets in.
-        log: its log.
+        key: API key of the only accepted client.
+        log: log of the server.
     """
 
     def __init__(self, process: subprocess.Popen[str], log: ServerLog, key: str) -> None:
@@ -174,7 +174,7 @@ class FuzzedServer:
             raise RuntimeError(problem)
 
     async def quiet_footprint(self) -> Footprint:
-        """Its footprint once nothing is in progress, or after some time."""
+        """The footprint when nothing is in progress, or after some time."""
         deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             held = await asyncio.to_thread(self._held)
@@ -183,7 +183,7 @@ class FuzzedServer:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def settled(self, base: Footprint) -> Footprint:
-        """Its footprint once it is back to its base, or after some time."""
+        """The footprint when it has returned to its base, or after some time."""
         deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             found = await self.quiet_footprint()

@@ -1,4 +1,4 @@
-"""What the fuzzer runs: targets that make an input of a seed, run it, and judge what came of it.
+"""Targets of the fuzzer, which make an input from a seed, run it, and judge the outcome.
 
 An input is known by its target, the seed of the run and its number, so it can be made again alone.
 """
@@ -33,9 +33,9 @@ class ParserTarget(Protocol[T]):
     """A parser in this process.
 
     Attributes:
-        name: on the command line and in the report.
-        share: of the inputs of a run, relative to other targets.
-        what: what it covers, for the report.
+        name: name on the command line and in the report.
+        share: share of the inputs of a run, relative to other targets.
+        what: description of the covered code, for the report.
     """
 
     name: ClassVar[str]
@@ -66,13 +66,13 @@ def random_of(name: str, seed: int, number: int) -> random.Random:
 
 @dataclass
 class Defect:
-    """What inputs of a target found, as far as it looks like one defect.
+    """Findings of a target's inputs that look like the same defect.
 
     Attributes:
-        what: the exception and where it was raised, or the property.
-        evidence: of the first input.
-        number: of the first input; -1 if the input is not known.
-        count: of inputs.
+        what: exception and its place, or the property that does not hold.
+        evidence: evidence of the first input.
+        number: number of the first input; -1 if unknown.
+        count: number of inputs.
     """
 
     what: str
@@ -83,7 +83,7 @@ class Defect:
 
 @dataclass
 class Tally:
-    """What came of the inputs of a target.
+    """Results of the inputs of a target.
 
     Attributes:
         outcomes: how many inputs had each outcome.
@@ -132,7 +132,7 @@ class Tally:
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """What an error is, the same for inputs that meet the same defect, and the evidence."""
+    """Name of an error, equal for inputs with the same defect, and the evidence."""
     if isinstance(error, Finding):
         return error.what, error.evidence
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""What is found in plain texts: things that stay, terms of glossaries; and language codes."""
+"""Targets for plain texts: things that stay, terms of glossaries, and language codes."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
 
 
 class Outcomes:
-    """What became of the calls."""
+    """Outcomes of the calls."""
 
     def __init__(self) -> None:
         self.codes: Counter[str] = Counter()

@@ -24,9 +24,9 @@ class Trend:
     """A straight line through a series.
 
     Attributes:
-        mean: of the series.
-        slope: change a second.
-        low, high: its 95 % interval.
+        mean: mean of the series.
+        slope: change in a second.
+        low, high: 95 % interval of the slope.
         seconds: between the first point and the last.
     """
 
