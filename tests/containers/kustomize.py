@@ -69,7 +69,7 @@ def _find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
 
 
 def _generate(kind: str, directory: Path, plan: Manifest, manifests: list[Manifest]) -> None:
-    """Add what a generator makes, or merge it into what there is."""
+    """Add the manifest of a generator, or merge it into an existing one."""
     name, behavior = plan.pop("name"), plan.pop("behavior", "create")
     lines = list(plan.pop("literals", []))
     for file in plan.pop("envs", []):

@@ -44,7 +44,7 @@ def _find(name: str) -> str | None:
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """What the command writes, both streams. Fails with that if the command does."""
+    """Run a command; returns both streams, or fails with them if the command fails."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,

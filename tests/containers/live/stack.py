@@ -66,7 +66,7 @@ class Stack:
             return exc.code, json.load(exc)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What Prometheus answers to an expression."""
+        """Prometheus' answer to an expression."""
         url = f"{PROMETHEUS}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(url, timeout=10) as response:
