@@ -40,7 +40,7 @@ MAX_TARGET = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What an iteration costs, in seconds.
+    """The cost of an iteration, in seconds.
 
     Attributes:
         step, row: a step of n rows takes step + n * row.
@@ -74,7 +74,7 @@ class Arrival:
         source, target: tokens; the model gives so many.
         seconds: its latency, once it is answered.
         refused: the error in place of an answer.
-        would_refuse: likewise, in a simulation that admits them nevertheless.
+        would_refuse: the error of a refusal, in a simulation that admits refused requests.
     """
 
     at: float
@@ -122,9 +122,9 @@ class Simulation:
     """Serves arrivals.
 
     Args:
-        cost: of the model.
-        max_rows, max_waiting, max_queue_seconds: as for the engine.
-        lets_in: the share of refused requests that is admitted nevertheless.
+        cost: cost of the model's iterations.
+        max_rows, max_waiting, max_queue_seconds: limits of the engine.
+        lets_in: fraction of refused requests that is admitted anyway.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def test_half_as_much_again_as_it_carries(cost: Cost, max_rows: int) -> None:
     assert percentile(accepted, 99) <= 2 * percentile(usual, 99)
     ends = [arrival.at + arrival.seconds for arrival in offered if arrival.seconds is not None]
     assert sum(warm < end < seconds for end in ends) / (seconds - warm) >= 0.9 * capacity
-    # What stands in the queue is bounded by time, far below its capacity.
+    # Time bounds the length of the queue, far below its capacity.
     assert overloaded.most_inside < max_rows + 4096 // 4
     for arrival in offered:
         assert arrival.in_time or isinstance(arrival.refused, ResourceExhaustedError)

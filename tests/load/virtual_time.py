@@ -36,7 +36,7 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Its time begins at 0 and passes only while nothing is to be done."""
+    """An event loop with a clock that starts at 0 and advances only while the loop is idle."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

@@ -1,4 +1,4 @@
-"""What the tests of the shipped model share: its exports take seconds each."""
+"""Shared exports of the included model, which take seconds each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIPPED_BUNDLE = Path("model/pretrained/en-de")
 
 @pytest.fixture(scope="session")
 def shipped_checkpoint() -> Checkpoint:
-    """What the bundle that ships was made from."""
+    """The checkpoint of the included bundle."""
     return load_checkpoint(SHIPPED_CHECKPOINT)
 
 

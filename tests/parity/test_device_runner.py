@@ -334,7 +334,7 @@ async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> lis
         chance = random.Random(hash(request.source_ids))
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
-        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+        if chance.random() < 0.3:  # another client's request, which is cancelled half-way
             impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()

@@ -106,7 +106,7 @@ def test_hugging_face(marian: Any, early_stopping: bool | str) -> None:
 
 @pytest.mark.parametrize(("penalty", "size"), [(1.3, 0), (1.0, 1), (1.0, 2), (2.5, 3)])
 def test_rules_about_tokens(penalty: float, size: int) -> None:
-    """What may come next, and how good it is: over the whole vocabulary, after any beginning."""
+    """Scores of the next token over the whole vocabulary, after any beginning."""
     options = SearchOptions(repetition_penalty=penalty, no_repeat_ngram_size=size)
     theirs = transformers.LogitsProcessorList()
     if penalty > 1.0:

@@ -62,7 +62,7 @@ def options_of(search: Search) -> SearchOptions:
 
 
 def found(bundle: Bundle, options: SearchOptions) -> list[list[Hypothesis]]:
-    """What our engine finds for every source."""
+    """The engine's hypotheses for every source."""
     runner = OnnxRunner(bundle, max_rows=48, intra_op_threads=1)
     scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=512)
     jobs = [search(source[:-1], options, MAX_NEW_TOKENS) for source in SOURCES]

@@ -101,7 +101,7 @@ def reference(
 def score_of(
     model: Transformer, source: tuple[int, ...], found: Found, options: SearchOptions
 ) -> float:
-    """What the reference gives for the engine's tokens."""
+    """The reference's score of the engine's tokens."""
     tokens = list(found.token_ids)
     if found.ended:
         tokens.append(model.config.eos_id)

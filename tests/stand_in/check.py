@@ -81,7 +81,7 @@ def steps(bundle: Bundle, captures: bool) -> int:
 
 
 def too_little_memory(bundle: Bundle) -> str:
-    """What is said to somebody who asks for more rows than fit."""
+    """The error message for more rows than fit."""
     try:
         DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(10**9))
     except StartupError as exc:

@@ -53,7 +53,7 @@ def numbered(runner: DeviceRunner, cuda: StandIn, num_rows: int) -> None:
 
 
 def in_flight(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
-    """What is called for `depth` steps while the device does nothing, and what they bring."""
+    """Calls for `depth` steps while the device is idle, and the steps' output."""
     cuda, chance = StandIn(), random.Random(1)
     runner = DeviceRunner(
         bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, depth)
@@ -122,12 +122,12 @@ def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
 
 
 def kinds_of(journal: list[str]) -> list[str]:
-    """What was called, without the sizes of copies."""
+    """The kinds of calls, without the sizes of copies."""
     return sorted({re.sub(r"^(copy \D+) \d+", r"\1", line) for line in journal})
 
 
 def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
-    """What is called for steps of other kinds, and of sizes for which nothing is bound yet."""
+    """Calls for other kinds of steps, and for sizes without bindings."""
     cuda, chance = StandIn(), random.Random(3)
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(4 * BATCH_SIZE, captures))
     runner.execute(plan(6, list(range(6)), chance))

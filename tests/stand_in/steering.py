@@ -1,4 +1,4 @@
-"""What a test tells the stand-in for CUDA that its process has loaded, and asks of it."""
+"""Commands and queries of a test to the stand-in for CUDA in its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class StandIn:
         self._library = ctypes.CDLL("libcudart.so.13")
 
     def journal(self) -> list[str]:
-        """What was called, in order, since `forget`."""
+        """The calls since `forget`, in order."""
         return self._lines("stand_in_journal")
 
     def launched(self) -> list[str]:
@@ -29,7 +29,7 @@ class StandIn:
         self._library.stand_in_hold(ctypes.c_int(1))
 
     def let_go(self) -> None:
-        """Let it be done when somebody waits for it."""
+        """Let held work be done when a thread waits for it."""
         self._library.stand_in_hold(ctypes.c_int(0))
 
     def await_copies(self, count: int, seconds: int = 60) -> bool:
