@@ -265,7 +265,7 @@ def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) ->
     largest = max(size for sizes in works.values() for size in sizes)
     done: Counter[str] = Counter()
     left = {client: len(sizes) for client, sizes in works.items()}
-    while min(left.values()):  # until somebody has nothing left to wait for
+    while min(left.values()):  # until a client has no request left
         one = queue.take()
         done[one.request.client] += one.work
         left[one.request.client] -= 1
@@ -474,7 +474,7 @@ def test_one_text_overtakes_ten_thousand_of_another_id() -> None:
 
 @pytest.mark.parametrize("name", [lambda n: ("tenant", n), lambda n: (n, "")])
 def test_invented_ids_leave_nothing_behind(name: Callable[[str], tuple[str, str]]) -> None:
-    """What a queue holds for new clients or ids has a bound, although some always wait."""
+    """The memory of a queue for new clients or ids is bounded, although some always wait."""
     queue = FairQueue()
     tracemalloc.start()
     try:

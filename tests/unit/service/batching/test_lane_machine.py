@@ -251,7 +251,7 @@ class Lanes(Scheduler):
     """Lanes whose steps can be ended without a runner; no search ends by itself.
 
     Attributes:
-        last: of each lane, what it does or did last.
+        last: present or last schedule of each lane.
     """
 
     def __init__(self, num_lanes: int, max_turn_rows: int, max_rows: int, budget: int) -> None:
@@ -270,7 +270,7 @@ class Lanes(Scheduler):
         return self.last[lane]
 
     def end_step(self, lane: int) -> None:
-        """What the lane does has been done: its step, then its scores."""
+        """End the lane's work: its step, then its scores."""
         schedule = self.last[lane]
         if schedule.plan is not None:
             shape = schedule.plan.num_rows, schedule.plan.top_k or 1

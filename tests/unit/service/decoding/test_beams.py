@@ -26,7 +26,7 @@ VOCAB_SIZE = 24
 def reference(
     source: tuple[int, ...], options: SearchOptions, max_new_tokens: int
 ) -> list[Expected]:
-    """What the reference's beam comes to with the same logits."""
+    """The result of the reference's beam search with the same logits."""
     scores = moody(VOCAB_SIZE)
     fields = dataclasses.asdict(options)
     names = [field.name for field in dataclasses.fields(BeamOptions)]

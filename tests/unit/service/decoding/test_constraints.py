@@ -109,7 +109,7 @@ def test_beams_under_rules_are_the_reference_s_over_the_whole_vocabulary(
     wanted: list[tuple[tuple[int, ...], SearchOptions]],
 ) -> None:
     for (source, options), result in zip(wanted, run(wanted, max_rows=6), strict=True):
-        if options.beam_size == 1:  # nobody's rules touch a neighbour
+        if options.beam_size == 1:  # rules do not affect neighbours
             [alone] = run([(source, options)], max_rows=1)
             assert result.hypotheses == alone.hypotheses
             continue

@@ -1,4 +1,4 @@
-"""Searches of every kind come, go and fail at random: no row leaks, nobody's answer changes."""
+"""Searches of every kind come, go and fail at random: no row leaks, and no answer changes."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def opened(data: bytes) -> docx.document.Document:
 
 
 def upper(document: Document) -> list[str]:
-    """Its segments in capitals, tags as they are: a translation that keeps everything."""
+    """The segments in capitals with the same tags: a translation that keeps everything."""
     return [_upper(text) for text in texts(document)]
 
 

@@ -303,7 +303,7 @@ def test_a_deadline_leaves_time_for_what_another_engine_does_first() -> None:
 def test_ids_give_a_client_no_more_than_its_share_of_an_overloaded_engine(
     arrivals: list[tuple[str, str, int, int]],
 ) -> None:
-    """What is admitted with ids would be admitted without."""
+    """Each request that is admitted with ids would be admitted without."""
     engine = EngineStub()
     engine.step(0.002, num_rows=1)
     engine.step(0.064, num_rows=MAX_ROWS)

@@ -475,7 +475,7 @@ async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCapture
         assert isinstance((await generation.result()).error, UnavailableError)
     assert engine._admission.num_taken == 0
     await engine.stop()  # does not wait either
-    runner.release()  # what it brings after all is nobody's any more
+    runner.release()  # its late output belongs to no request
     while not runner.closed:
         await asyncio.sleep(0)
     await settled()
@@ -633,7 +633,7 @@ async def test_a_refused_request_costs_its_call_no_place() -> None:
 
 @dataclass(frozen=True)
 class Client:
-    """What one client does. Turns are turns of the event loop."""
+    """The behaviour of one client, timed in iterations of the event loop."""
 
     source: list[int]
     turns_before: int

@@ -1,4 +1,4 @@
-"""What an engine learns of its own speed."""
+"""The latency model learns the engine's speed."""
 
 from __future__ import annotations
 

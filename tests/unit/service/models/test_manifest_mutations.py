@@ -172,7 +172,7 @@ async def test_a_change_of_any_field_is_refused_or_harmless(original: Original) 
             names = (name.removesuffix("_id"), CONTRADICTED.get(name, name), str(other))
             assert any(name in outcome for name in names), (path, other, outcome)
             assert any(advice in outcome for advice in ("again", "update", "install")), outcome
-    # What is said of the network's insides beyond the sizes of its caches is in its graphs.
+    # Other fields about the network than the sizes of its caches are also in its graphs.
     assert {"num_heads", "num_decoder_layers", "d_model", "vocab_size"}.isdisjoint(harmless)
     assert {"bos", "eos", "unk", "encoder", "decoder_step", "files"}.isdisjoint(harmless)
 

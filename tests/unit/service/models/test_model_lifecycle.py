@@ -53,7 +53,7 @@ async def until_opening(place: Place) -> None:
 
 
 class Seen(LifecycleObserver):
-    """What a life cycle reported."""
+    """Records the events of a life cycle."""
 
     def __init__(self) -> None:
         self.reloads: list[bool] = []

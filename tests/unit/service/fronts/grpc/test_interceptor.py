@@ -592,7 +592,7 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
         calls = [await call(many) for _ in range(14)]
         await is_refused(many)
         await is_refused(many)
-        assert await many.list_models() == []  # ends at once, and is nobody's
+        assert await many.list_models() == []  # ends at once, and counts for no client
         calls += [await call(few), await call(served.client)]
         for full in (many, few, served.client):
             await is_refused(full)
