@@ -175,8 +175,8 @@ def paragraph_lines(model: Path, translate: Translate, test_set: TestSet) -> lis
     """One line: chrF2 of paragraphs that are translated whole, and sentence by sentence.
 
     Args:
-        model: whose tokenizer counts.
-        translate: with the model.
+        model: bundle with the tokenizer that counts tokens.
+        translate: translates with the model.
         test_set: sentences in document order.
     """
     from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer

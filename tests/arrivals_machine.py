@@ -36,7 +36,7 @@ SEARCHES = [
 
 @functools.lru_cache(maxsize=4096)
 def alone(source: tuple[int, ...], options: SearchOptions, limit: int) -> list[Hypothesis]:
-    """What the search comes to when nobody else is there."""
+    """The result of the search without other requests."""
     scheduler, runner = moody_runner(options.beam_size)
     job = search(source, options, limit)
     scheduler.add([job])

@@ -24,8 +24,8 @@ class CertificateFolder:
     """A folder with a server's certificate, as `dragoman serve` reads it.
 
     Attributes:
-        path: of the folder.
-        authority: which signs.
+        path: path of the folder.
+        authority: authority that signs.
     """
 
     path: Path

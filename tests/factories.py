@@ -133,7 +133,7 @@ def tiny_bundle(
         directory: made if it doesn't exist.
         model: what to export.
         precision, top_k, name, resident: as in `ExportOptions`.
-        seed, config: of the random model, when no model is given.
+        seed, config: seed and configuration of the random model, without `model`.
     """
     model = model or random_model(tiny_config(**config), seed)
     source = export_source(model, directory.parent / f"{directory.name}.source")

@@ -36,15 +36,15 @@ class FakeLanes:
     """A `LanedRunner` of fakes.
 
     Args:
-        limits: of each lane.
-        num_lanes: how many.
-        script: target tokens for a source.
+        limits: limits of each lane.
+        num_lanes: number of lanes.
+        script: returns the target tokens for a source.
 
     Attributes:
         runners: the fake of each lane, to be held, failed and looked at.
-        ways: of each lane, "alone" or "beside" for every plan so far.
-        stepped: the lane of each plan so far.
-        encoded: what has been encoded together, beside the steps.
+        ways: "alone" or "beside" for every plan of each lane so far.
+        stepped: number of the lane of each plan so far.
+        encoded: sources that were encoded together, beside the steps.
         may_encode: cleared, it holds every encode beside the steps, until `release`.
         is_encoding: set while one is in flight.
         failures: raised by the next encodes.

@@ -22,8 +22,8 @@ class FakeLinkedTranslator:
     Lines without a letter, and white space around lines, are copied. `{1}` stays as it is.
 
     Attributes:
-        texts: all that it was given.
-        options: of each call.
+        texts: texts of all calls.
+        options: options of each call.
         links_words: whether links join words; otherwise lines.
     """
 

@@ -66,7 +66,7 @@ def encoded_source(source_ids: tuple[int, ...]) -> EncodedSource:
 
 @dataclass
 class _Row:
-    """What the cache of one row holds."""
+    """The cache of one row."""
 
     source_ids: tuple[int, ...] | None = None
     tokens: tuple[int, ...] = ()
@@ -113,7 +113,7 @@ class FakeRunner:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What it pretends to hold."""
+        """The limits given to the constructor."""
         return self._limits
 
     # --- for the test ----------------------------------------------------------------------------

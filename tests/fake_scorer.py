@@ -36,7 +36,7 @@ class FakeScorer:
         self.num_prepared += 1
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
-        """What `predict` says of each."""
+        """The result of `predict` for each item."""
         assert self.num_prepared, "scored without prepare()"
         self.is_scoring.set()
         self.may_score.wait()
@@ -47,7 +47,7 @@ class FakeScorer:
         return [self.predict(item) for item in items]
 
     def predict(self, item: ScoreItem) -> TargetScore:
-        """What scoring must come to: half of each row's attention at t, the rest everywhere."""
+        """The expected score: half of each row's attention at t, the rest everywhere."""
         num_source, num_target = len(item.source_ids), len(item.target_ids)
         attention = np.full((num_target, num_source), 0.5 / num_source, np.float32)
         places = np.minimum(np.arange(num_target), num_source - 1)

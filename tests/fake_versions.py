@@ -20,10 +20,10 @@ class Place:
 
     Attributes:
         version: what lies there.
-        error: why it can't be opened.
-        num_errors: how often opening fails with it; None for always.
-        defect: of the warm-up.
-        dies: whether its engine ends in the warm-up.
+        error: reason why it can't be opened.
+        num_errors: number of times that opening fails with the error; None for always.
+        defect: error of the warm-up.
+        dies: whether the engine ends in the warm-up.
         lost: directions that it lacks.
         may_open: unset while opening is to block.
         is_opening: set once it is being opened.
@@ -67,7 +67,7 @@ class FakeVersion:
         return self.place.version != self.version
 
     def lacks(self, other: FakeVersion) -> list[str]:
-        """What its place says."""
+        """The directions given in its place."""
         return self.place.lost
 
     async def warm_up(self) -> None:

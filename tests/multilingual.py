@@ -99,7 +99,7 @@ async def check_translations(
 
     Args:
         made: the model.
-        client: of a server of its bundle.
+        client: client of a server with its bundle.
         beam_size: 1 is greedy search.
         pairs: the directions; None for all.
     """
@@ -286,7 +286,7 @@ async def check_limits(made: Multilingual, client: AsyncClient) -> None:
 
 
 async def check_languages(made: Multilingual, server: Running) -> None:
-    """What is listed, and what requests with other codes get."""
+    """Check listed languages, and the answers to requests with other codes."""
     client = server.client
     directions = made.directions
     [info] = await client.list_models()

@@ -28,7 +28,7 @@ def write_native_marian(
         directory: to make.
         codes: of target languages in the vocabulary, such as ">>deu<<".
         norm: "post" or "pre".
-        changes: of the options.
+        changes: changes of the options.
     """
     directory.mkdir(parents=True)
     num_tokens = write_marian_vocabulary(directory, codes) - 1  # Marian has no <pad>

@@ -1,4 +1,4 @@
-"""What a beam search can find when rounding decides between candidates that are nearly equal."""
+"""Possible results of a beam search if rounding decides between nearly equal candidates."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def outcomes(
 
     Args:
         beam: a search that has not begun.
-        log_probabilities: of the next token [rows, V] after each of some prefixes, in double
-            precision; -inf for what is never chosen.
-        slack: totals, or scores, that differ by less are nearly equal.
+        log_probabilities: returns the log-probabilities [rows, V] of the next token after each of
+            some prefixes, in double precision; -inf for tokens that are never chosen.
+        slack: difference below which totals or scores are nearly equal.
 
     Returns:
         The translations, without EOS, and their scores.

@@ -18,12 +18,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Received:
-    """What came.
+    """Received requests.
 
     Attributes:
-        address: of the receiver, as `OTEL_EXPORTER_OTLP_ENDPOINT` has it.
-        protocol: as `OTEL_EXPORTER_OTLP_PROTOCOL` has it.
-        requests: in order.
+        address: address of the receiver, for `OTEL_EXPORTER_OTLP_ENDPOINT`.
+        protocol: protocol, for `OTEL_EXPORTER_OTLP_PROTOCOL`.
+        requests: requests in order.
     """
 
     address: str

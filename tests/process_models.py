@@ -117,7 +117,7 @@ class _Unreadable(int):
 
 
 class NonsenseRunner(FakeRunner):
-    """Its steps bring what is no `StepOutput`."""
+    """A runner with steps that return something else than a `StepOutput`."""
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out the plan, and bring more than was asked for."""
