@@ -67,7 +67,7 @@ class Finding(NamedTuple):
 ARGUMENT = r"\n +[*\w`., ]{1,60}: "
 BEGINNING = rf"(?:\A\s*|{ARGUMENT})"
 RULES = (
-    Rule(r"\blikewise\b", "say it in full"),
+    Rule(r"\b[Ll]ikewise\b", "say it in full"),
     Rule(r"\b(as given|as it stands|as they stand)\b", "name the thing"),
     Rule(r"\b(what there is|what is there|that there is not|there is to do)\b", "name the thing"),
     Rule(r"\b(whom|whose (it is|they are)|nobody's|somebody('s)?)\b", "make things the subject"),
