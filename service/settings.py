@@ -13,7 +13,7 @@ from model.bundle.search_limits import MAX_ROWS
 from service.errors import StartupError
 
 DIRECTORIES = ("model", "glossary_dir")
-"""Settings that are lists of directories: in the environment separated as in PATH."""
+"""Settings with lists of directories, which are separated as in PATH in the environment."""
 PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
 
 

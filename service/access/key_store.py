@@ -15,7 +15,7 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
 CHECK_SECONDS = 1.0
-"""Between two looks at the file: a revoked key is refused after this and the time to read it."""
+"""Time between two checks of the file. A revoked key is refused after this and the reading time."""
 
 _Signature = tuple[int, int, int, int] | None  # of a version of the file; None without a file
 

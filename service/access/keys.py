@@ -22,7 +22,7 @@ _PATTERN = re.compile(r"drg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _ID = re.compile(r"[0-9a-f]{16}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-"""Of keys and tenants: short enough for logs and labels of metrics."""
+"""Names of keys and tenants, which are short enough for logs and labels of metrics."""
 MAX_LIMIT = 10**15
 
 _LIMITS = ("requests_per_minute", "characters_per_day", "characters_per_month")

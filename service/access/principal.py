@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 PRIORITIES = ("low", "normal", "high")
-"""From the lowest to the highest."""
+"""Names of the priorities, from the lowest to the highest."""
 
 
 @dataclass(frozen=True)

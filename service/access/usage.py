@@ -16,7 +16,7 @@ from service.access.principal import Limits, Principal
 from service.errors import QuotaError, QuotaKind, ResourceExhaustedError
 
 MAX_RECORDS = 100_000
-"""Principals of a month that are counted, beyond the keys of the file."""
+"""Most principals of tokens that are counted in a month, in addition to the keys of the file."""
 # If the clock is set back by less than this, the period continues: its count would be lost.
 _MAX_STEP_BACK_SECONDS = 60
 _MINUTE, _DAY = 60, 86_400

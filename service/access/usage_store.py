@@ -23,7 +23,7 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
 SAVE_SECONDS = 1.0
-"""Between two commits."""
+"""Time between two commits, in seconds."""
 # Most records of one commit: copying them takes the event loop a millisecond or two.
 _BATCH = 1000
 _FAILURE_LOG_SECONDS = 60.0

@@ -21,7 +21,7 @@ class AsyncLoop(StepLoop):
 
     Args:
         runner: runs the model; closed at the end.
-        scheduler, clock, listener, scorer: as for `StepLoop`.
+        scheduler, clock, listener, scorer: same as in `StepLoop`.
     """
 
     def __init__(

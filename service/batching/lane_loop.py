@@ -43,7 +43,7 @@ class LaneLoop(StepLoop):
     Args:
         runner: runs the model; closed at the end. A runner without lanes counts as one lane.
         scheduler: schedules the same number of lanes.
-        clock, listener, scorer: as for `StepLoop`.
+        clock, listener, scorer: same as in `StepLoop`.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class RequestState(enum.Enum):
     WAITING = "waiting"
     """In a queue, encoded or not."""
     RUNNING = "running"
-    """In its rows, or being scored."""
+    """In the batch, or being scored."""
     FINISHED = "finished"
     """Finished, with a result."""
 

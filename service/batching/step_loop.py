@@ -40,7 +40,7 @@ T = TypeVar("T")
 Command = Callable[[], None]
 
 MAX_UNREPORTED = 16
-"""Steps that are reported together at most: metrics are never more than these behind."""
+"""Most steps that are reported together, and so most steps that metrics lag behind."""
 
 _NO_OUTPUT = StepOutput(
     top_ids=np.zeros((0, 1), np.int64),

@@ -28,7 +28,7 @@ _ITERATION_SECONDS = 0.003
 _ARRIVALS_SECONDS = 0.02
 
 MAX_PREPARING = 2
-"""Calls with long texts that are prepared, and not admitted yet; of one client, one."""
+"""Most calls with long texts that are prepared at a time, before admission; one for each client."""
 
 _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 

@@ -11,7 +11,7 @@ from service.errors import InvalidArgumentError
 from service.text.options import MimeType
 
 CONTENT_FIELD = "content"
-"""The field that errors about a file name."""
+"""Name of the field in errors about a file."""
 
 
 @dataclass(frozen=True, slots=True)

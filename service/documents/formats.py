@@ -56,7 +56,7 @@ READERS: dict[str, Reader] = {
     ".docx": Reader("word", "WordDocument"),
     ".odt": Reader("open_document", "OpenDocumentText"),
 }
-"""By extension."""
+"""Readers of all formats, by file extension."""
 
 
 def extension_of(file_name: str) -> str:

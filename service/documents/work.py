@@ -21,14 +21,14 @@ from service.text.options import MimeType
 READY = b"ready"
 """The template's first message; another one says why it can't work."""
 LENGTH = struct.Struct("<Q")
-"""Before an answer."""
+"""Length of an answer, sent before it."""
 COMPLETE = b"\1"
-"""After an answer."""
+"""End mark, sent after an answer."""
 STATUS = struct.Struct("<ix")
-"""How a worker ended that has not answered, as `os.waitpid` gives it. The zero byte at its end says
-that what came before is no complete answer."""
+"""Status from `os.waitpid` of a worker that has not answered. The zero byte at its end marks that
+the bytes before are not a complete answer."""
 NOT_FORKED = -1
-"""In place of a status: there was no worker."""
+"""Replaces a status if no worker could be forked."""
 
 _SAMPLE_CHARACTERS = 4_000
 

@@ -27,7 +27,7 @@ from service.errors import (
 from service.observability.document_metrics import DocumentMetrics
 
 READERS_MODULE = "service.documents.formats"
-"""The module whose functions read files in the workers."""
+"""Name of the module with the functions that read files in the workers."""
 
 _STOP_SECONDS = 1.0
 # Pause between two attempts to start the template.

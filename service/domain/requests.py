@@ -31,7 +31,7 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
     """The limit on new tokens was reached."""
     CANCELLED = "cancelled"
-    """The client cancelled it, or the engine was stopped."""
+    """The client cancelled the request, or the engine was stopped."""
     DEADLINE = "deadline"
     """The request's deadline passed."""
     ERROR = "error"
@@ -230,10 +230,10 @@ class Priority(enum.Enum):
     """A request's share of the model under load."""
 
     LOW = "low"
-    """An eighth of what NORMAL gets."""
+    """An eighth of the share of NORMAL."""
     NORMAL = "normal"
     HIGH = "high"
-    """Eight times what NORMAL gets."""
+    """Eight times the share of NORMAL."""
 
 
 @dataclass(frozen=True)

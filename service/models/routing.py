@@ -240,7 +240,7 @@ def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> b
 
 
 _Knowing = Sequence[tuple[ServedModel, str]]
-"""Models that know a language, with what they call it; "" if it could be several of theirs."""
+"""Models that know a language, each with its own code for it; "" if several of its codes fit."""
 
 
 def _knowing(side: Side, code: str, models: Iterable[ServedModel]) -> _Knowing:

@@ -14,7 +14,7 @@ from typing import Protocol
 from service.errors import StartupError
 
 MAX_SEQUENCES = 32
-"""Sentences of a call that get spans of their own, so that a trace stays readable."""
+"""Most sentences of a call with spans of their own, so that a trace stays readable."""
 
 
 @dataclass(frozen=True)

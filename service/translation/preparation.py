@@ -25,7 +25,7 @@ _PORTION_CHARACTERS = 2000
 # normalisation, which can turn one character into 18 (U+FDFA).
 _SMALL_CHARACTERS = 1000
 FEW_CHARACTERS = 500
-"""Of a request that does not wait for its turn: most are a sentence or two."""
+"""Most characters of a request that does not wait for its turn: a sentence or two, as in most."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LOOKED_AT = 500

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from service.runtime.cuda.runner import DeviceRunner
 
 CPU_ROWS = 64
-"""Rows of a model on a CPU, unless the settings say otherwise."""
+"""Number of rows of a model on a CPU, unless the settings name another."""
 
 
 @dataclass(frozen=True)

@@ -32,20 +32,20 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
     ("running", np.int32),
     ("source_lengths", np.int32),
 )
-"""The inputs of a row other than its caches, in the order of `DeviceCaches.set_rows`."""
+"""The inputs of a row besides its caches, in the order of `DeviceCaches.set_rows`."""
 
 
 MAX_COPIED = 2**26
-"""Bytes that are copied at once: what lies between reading and writing takes as many again."""
+"""Most bytes copied at once: the temporary copy between reading and writing has the same size."""
 
 
 _MAX_ARRAYS = 32
-"""Arrays that ONNX Runtime concatenates on a GPU without pinned memory for the kernel's arguments.
-Of a run that it does not wait for, it would never free that memory."""
+"""Most arrays that ONNX Runtime concatenates on a GPU without pinned memory for the kernel's
+arguments. It would never free that memory after a run that it does not wait for."""
 
 
 _Span = tuple[int, int, int, int]
-"""Source row, target row, first position, and the one after the last."""
+"""Source row, target row, first position, and the position after the last."""
 
 
 class DeviceCaches:

@@ -17,11 +17,11 @@ from service.runtime.source_batches import padded, similar_lengths
 _MAX_ENCODE_PADDING = 2_048
 
 ENCODE_TOKEN_BUDGET = 4_096
-"""Source tokens encoded in one iteration: enough to replace the rows that end in a step."""
+"""Most source tokens encoded in one iteration: enough to replace the rows that end in a step."""
 
 MAX_ENCODE_TOKENS = ENCODE_TOKEN_BUDGET + _MAX_ENCODE_PADDING
-"""Tokens of one run, with padding, or one source of more. A run is a hundred launches whatever its
-size: few large runs are best."""
+"""Most tokens of one run, padding included; a longer source has its own run. A run of any size is a
+hundred launches, so a few large runs are best."""
 
 
 class DeviceEncoder:

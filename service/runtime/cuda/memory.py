@@ -15,7 +15,7 @@ from service.runtime.cuda.caches import MAX_COPIED
 from service.runtime.cuda.encoder import MAX_ENCODE_TOKENS
 
 MARGIN = 0.1
-"""Share of the free memory that is left free: for longer sources, and for CUDA itself."""
+"""Fraction of the free memory that is kept free for longer sources and for CUDA itself."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from service.errors import InvalidArgumentError
 
 FORMATS = ("tsv", "csv")
 MAX_ENTRIES = 10_000
-"""Of one dictionary of a glossary that clients made."""
+"""Most entries in one dictionary of a client's glossary."""
 # CSV in DeepL's format may name the languages in each line.
 _CSV_COLUMNS = (2, 4)
 

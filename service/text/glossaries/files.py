@@ -21,7 +21,7 @@ from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.text.glossaries.glossary import Entry, Glossary
 
 MAX_ENTRIES = 100_000
-"""Of one file."""
+"""Most entries in one file."""
 _MAX_BYTES = 64 * 2**20
 _CHECK_SECONDS = 1.0
 _SUFFIX = ".tsv"

@@ -12,7 +12,7 @@ from service.errors import InvalidArgumentError
 from service.text.markup.placeholders import PLACEHOLDER
 
 MAX_ENTRIES = 1000
-"""Of a request's own glossary; a file may have more."""
+"""Most entries in a request's own glossary; a file may have more."""
 MAX_SOURCE_CHARACTERS = 200
 MAX_TARGET_CHARACTERS = 500
 _MAX_FORMS = 20

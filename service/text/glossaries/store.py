@@ -30,7 +30,7 @@ from service.text.glossaries.stored_glossary import (
 )
 
 MAX_GLOSSARIES = 1_000
-"""Of one owner."""
+"""Most glossaries of one owner."""
 MAX_NAME = 200
 _VERSION = 1
 _LEAST_BYTES = 1024  # counted for each dictionary, to bound the number of small ones
