@@ -30,7 +30,7 @@ class LifecycleMetrics(LifecycleObserver):
         metrics.last_load.labels(model).set(time.time())
 
     def on_reload(self, model: str, *, succeeded: bool) -> None:
-        """Count it."""
+        """Count a reload, and record whether it succeeded."""
         metrics = self._metrics
         metrics.reloads.labels(model, _RESULTS[succeeded]).inc()
         metrics.last_reload_successful.labels(model).set(succeeded)
@@ -38,5 +38,5 @@ class LifecycleMetrics(LifecycleObserver):
             metrics.last_load.labels(model).set(time.time())
 
     def on_wake(self, model: str, *, succeeded: bool) -> None:
-        """Count it."""
+        """Count a wake, by result."""
         self._metrics.wakes.labels(model, _RESULTS[succeeded]).inc()
