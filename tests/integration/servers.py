@@ -40,7 +40,7 @@ from tests.fake_runner import FakeRunner, Script, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Of `dragoman serve`, in tests of neither limit: a slow machine takes its time and refuses nobody.
+# Options of `dragoman serve` for tests of neither limit, so that a slow machine refuses no call.
 NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
 
 # For the last lines of the log of a server that was killed.
@@ -72,7 +72,7 @@ def served(
     target: str = "de",
     refuses_overload: bool = False,
 ) -> ServedModel:
-    """A model that runs on `runner`; texts may wait for any time unless it `refuses_overload`."""
+    """A model that runs on `runner`; texts may wait forever unless it `refuses_overload`."""
     observer = ModelMetrics(metrics, name)
     config = EngineConfig(
         max_waiting=settings.max_waiting,
@@ -169,7 +169,7 @@ def unblocked() -> Iterator[None]:
         gc.unfreeze()
     for block in blocks:
         seconds = block.seconds_in(ROOT / "service")
-        # Twice the limit: a slow processor takes nearly that for the longest piece of work.
+        # Twice the limit, since a slow processor needs nearly that for the longest piece of work.
         assert seconds < 2 * loop_monitor.LIMIT_SECONDS, (
             f"blocked for {seconds:.3f} s:\n{block.stack}"
         )
@@ -219,7 +219,7 @@ class ServerProcess:
         return total(await page(self._serving["metrics"]), name, **labels)
 
     async def read_log_until(self, message: str) -> dict[str, Any]:
-        """Read its log until an entry with `message`, and give that."""
+        """Read the log up to an entry with `message`; returns that entry."""
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             entry = json.loads(line)
@@ -233,7 +233,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     async def end(self) -> int:
-        """Wait until it has ended; the exit status. The rest of its log is in `log`."""
+        """Wait for the end; returns the exit status. The rest of the log is in `log`."""
         await self.read_rest()
         return await self.process.wait()
 
@@ -261,7 +261,7 @@ async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess
 def server_process(
     *arguments: str | Path, variables: Mapping[str, str] | None = None
 ) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
-    """Run `dragoman serve` on free ports, until it serves; kill it in the end if it still runs."""
+    """Run `dragoman serve` on free ports until it serves; kill it at the end if it still runs."""
     options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
     arguments = "-m", "cli.main", "serve", *options, *arguments
     return python_process(*arguments, variables=variables)
@@ -271,7 +271,7 @@ def server_process(
 async def python_process(
     *arguments: str | Path, variables: Mapping[str, str] | None = None
 ) -> AsyncIterator[ServerProcess]:
-    """Run a server as Python's `arguments` say, like `server_process`.
+    """Run a server with these `arguments` of Python, like `server_process`.
 
     With further environment `variables`. It must not block its event loop.
     """

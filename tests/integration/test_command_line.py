@@ -25,7 +25,7 @@ from tests.integration.servers import (
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     status: int
     output: bytes
@@ -39,7 +39,7 @@ def runner(tokenizer: Tokenizer) -> FakeRunner:
 
 @pytest.fixture
 async def server(runner: FakeRunner, tokenizer: Tokenizer) -> AsyncIterator[Running]:
-    """A server whose translations are the texts themselves."""
+    """A server that returns texts unchanged."""
     async with running_fake(runner, tokenizer, max_characters=1000) as made:
         yield made
 

@@ -31,7 +31,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 
 NUM_REQUESTS = 200
 MAX_ROWS = 16
-# So few that rows go from one lane to several and back.
+# Few enough that rows change between one lane and several.
 TURN_ROWS_PER_LANE = 3
 
 
@@ -61,7 +61,7 @@ def runner_of(bundle: Bundle, num_lanes: int) -> OnnxRunner | OnnxLanes:
 async def answers(
     bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool, num_lanes: int = 0
 ) -> tuple[list[GenerationResult], float]:
-    """Each source's result, and the mean number of rows in a step."""
+    """The result of each source, and the mean number of rows in a step."""
     counter = RowCounter()
     runner = runner_of(bundle, num_lanes)
     config = EngineConfig(encode_token_budget=64, turn_rows_per_lane=TURN_ROWS_PER_LANE)
@@ -80,7 +80,7 @@ async def answers(
 
 
 async def client(engine: Engine, source: tuple[int, ...], *, is_late: bool) -> GenerationResult:
-    """One client of many: it comes at once or at some time, and some give up or listen."""
+    """One client of many: it starts at once or later, and some cancel or stream."""
     chance = random.Random(hash(source))
     turns = chance.randrange(60)
     for _ in range(turns if is_late else 0):
@@ -156,7 +156,7 @@ def found_alone(bundle: Bundle) -> list[GenerationResult]:
 async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
     bundle: Bundle, found_alone: list[GenerationResult], num_lanes: int
 ) -> None:
-    """Neighbours, joins, leaves, padding, beams that are reordered and moved: all at random."""
+    """Neighbours, joins, leaves, padding, and reordered and moved beams, all at random."""
     alone = found_alone
     together = await found(bundle, searches_of(bundle.config), together=True, num_lanes=num_lanes)
     for one, other in zip(alone, together, strict=True):

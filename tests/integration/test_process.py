@@ -1,4 +1,4 @@
-"""`dragoman serve` as a process: what it refuses to start with, and how it ends."""
+"""`dragoman serve` as a process: errors at the start, and its end."""
 
 import asyncio
 import json

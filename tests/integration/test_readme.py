@@ -1,4 +1,4 @@
-"""The examples of README.md and proto/README.md that talk to a server do what they say."""
+"""The examples of README.md and proto/README.md that call a server give the documented output."""
 
 import asyncio
 import json

@@ -53,7 +53,7 @@ def german_french(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def both(german_french: Path) -> AsyncIterator[Running]:
-    """A server of the shipped model, English to German, and of that one."""
+    """A server of the included model, English to German, and of the German-French one."""
     async with serving(*shipped_models(), german_french) as made:
         yield made
 

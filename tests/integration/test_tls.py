@@ -44,7 +44,7 @@ async def secure(
 
 
 async def handshake(port: int, context: ssl.SSLContext) -> tuple[str, str]:
-    """The version of TLS and the serial number of the certificate that a port shows."""
+    """The TLS version of a port, and the serial number of its certificate."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     connection = writer.get_extra_info("ssl_object")
     writer.close()
@@ -164,7 +164,7 @@ async def test_new_authorities_of_clients_hold_at_the_next_handshake(
         url = f"https://127.0.0.1:{running.server.http_port}/v1/models"
 
         async def comes_in(tls: Tls) -> tuple[bool, bool]:
-            """Whether a client with its certificate can call gRPC and HTTP."""
+            """Whether a client with this certificate can call gRPC and HTTP."""
             files = ("--cacert", tls.ca, "--cert", tls.cert, "--key", tls.key)
             got = await asyncio.to_thread(
                 subprocess.run, ["curl", "-sS", *map(str, files), url], capture_output=True
@@ -228,7 +228,7 @@ async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenize
 
 @contextlib.contextmanager
 def grpc_server(folder: CertificateFolder | None, *, mutual: bool = False) -> Iterator[str]:
-    """The address of a server that no call reaches; it may have a certificate that is not valid."""
+    """The address of a server that gets no calls; its certificate may be invalid."""
     server = grpc.server(ThreadPoolExecutor(1))
     if folder is None:
         port = server.add_insecure_port("127.0.0.1:0")

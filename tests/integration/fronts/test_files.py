@@ -1,4 +1,4 @@
-"""LibreTranslate's /translate_file: a document up, a URL back, and the translation at it."""
+"""LibreTranslate's /translate_file: uploads, the URL in the answer, and the translation there."""
 
 from __future__ import annotations
 
