@@ -60,7 +60,7 @@ def held_by(server: int) -> Held:
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all its descendants that run."""
+    """A process and all its running descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ class Fuzzing:
     """A run.
 
     Attributes:
-        seed: of its inputs.
+        seed: random seed of its inputs.
         counts: number of planned inputs, by target.
         tallies: results of the inputs, by target; "server" for results of no single input.
         footprints: footprints of the server, before the attack and after each target.
@@ -38,11 +38,11 @@ class Fuzzing:
 
     @property
     def num_defects(self) -> int:
-        """Defects that look different."""
+        """The number of different defects."""
         return sum(len(tally.defects) for tally in self.tallies.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; of inputs, only those that found something."""
+        """The run as plain JSON values; only inputs with findings are included."""
         whats = {name: each.what for name, each in {**SERVED, **PARSERS}.items()}  # type: ignore[attr-defined]
         return {
             "benchmark": NAME,
@@ -75,7 +75,7 @@ def read_mended(file: Path = MENDED_FILE) -> list[dict[str, str]]:
 
 
 def conclusion(fuzzing: Fuzzing) -> Iterator[str]:
-    """Lines for the terminal: what was found, and how to see each alone."""
+    """Lines for the terminal: the findings, and the commands that reproduce each."""
     total = sum(tally.num_inputs for tally in fuzzing.tallies.values())
     for name, tally in fuzzing.tallies.items():
         for defect in tally.defects.values():

@@ -1,4 +1,4 @@
-"""A server that is attacked: its ports, memory and log, and whether it still translates right."""
+"""A server under attack: its ports, memory and log, and whether it still translates correctly."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Footprint:
     """Resources that a server takes of its machine.
 
     Attributes:
-        memory_bytes: resident, of all its processes.
-        num_descriptors: open, of all its processes.
-        held: gauges that must be zero when nobody calls, by name.
+        memory_bytes: resident memory of all its processes.
+        num_descriptors: number of open descriptors of all its processes.
+        held: gauges that must be zero without calls, by name.
     """
 
     memory_bytes: int
@@ -80,11 +80,11 @@ class Footprint:
 
 
 class ServerLog:
-    """Reads a server's log, so that it never waits, and keeps what may be a defect.
+    """Reads a server's log, so that the server never waits, and keeps possible defects.
 
     Attributes:
-        serving: the line that says the addresses.
-        errors: lines of level error or with an exception, by message, with one of them in full.
+        serving: line with the addresses.
+        errors: number of lines of level error or with an exception, by message, and one example.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class ServerLog:
         self.is_serving = threading.Event()
 
     def read(self, line: str) -> None:
-        """Take a line."""
+        """Read a line."""
         try:
             entry = json.loads(line)
         except ValueError:
@@ -113,8 +113,8 @@ class FuzzedServer:
     """A server process of the included model, with keys, glossaries, HTTP and all fronts.
 
     Attributes:
-        address: of gRPC, HOST:PORT.
-        http: host and port.
+        address: gRPC address, HOST:PORT.
+        http: HTTP host and port.
         key: API key of the only accepted client.
         log: log of the server.
     """
@@ -145,7 +145,7 @@ class FuzzedServer:
         return [each.translated_text.encode() for each in response.translations]
 
     async def canary(self) -> str:
-        """Translate over a new connection; what is wrong, or ""."""
+        """Translate over a new connection; returns a description of what is wrong, or ""."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         try:
             async with grpc.aio.insecure_channel(self.address, options=options) as channel:
@@ -159,7 +159,7 @@ class FuzzedServer:
         return ""
 
     async def warm_up(self) -> None:
-        """Use all that it loads when it is first asked for, and give it its working size."""
+        """Make the server load all that it loads at first use, and reach its working size."""
         metadata = [("x-api-key", self.key)]
         async with grpc.aio.insecure_channel(self.address) as channel:
             stub: Any = translation_pb2_grpc.TranslationServiceStub(channel)
@@ -212,7 +212,7 @@ class FuzzedServer:
 
 
 def _descendants(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -267,10 +267,10 @@ async def fuzzed_server(*options: str) -> AsyncIterator[FuzzedServer]:
     """Start a server, and stop it at the end of the context.
 
     Args:
-        options: further ones of `dragoman serve`.
+        options: further options of `dragoman serve`.
 
     Raises:
-        RuntimeError: it does not come up.
+        RuntimeError: the server does not start.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-fuzz-") as folder:
         key, stored = new_key(Principal("fuzz"))

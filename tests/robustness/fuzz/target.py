@@ -1,6 +1,6 @@
 """Targets of the fuzzer, which make an input from a seed, run it, and judge the outcome.
 
-An input is known by its target, the seed of the run and its number, so it can be made again alone.
+An input is determined by its target, the seed of the run and its number, so it can be made again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ParserTarget(Protocol[T]):
     what: ClassVar[str]
 
     def generate(self, rng: random.Random) -> T:
-        """An input."""
+        """Generate an input."""
         ...
 
     def run(self, given: T) -> str:
-        """Parse an input, and check what came of it.
+        """Parse an input, and check the result.
 
         Returns:
-            The outcome as a word: what it was, or that it was refused.
+            The outcome as a word: a kind of result, or a refusal.
 
         Raises:
             Finding: a property does not hold.
@@ -60,7 +60,7 @@ class ParserTarget(Protocol[T]):
 
 
 def random_of(name: str, seed: int, number: int) -> random.Random:
-    """The source of chance for one input; the same on any machine."""
+    """The random generator of one input, which is the same on any machine."""
     return random.Random(f"{name}:{seed}:{number}")
 
 
@@ -86,11 +86,11 @@ class Tally:
     """Results of the inputs of a target.
 
     Attributes:
-        outcomes: how many inputs had each outcome.
-        defects: by what was found.
-        seconds: CPU time or, of a server, time on the clock.
-        slowest_seconds: of one input.
-        slowest_number: of that input.
+        outcomes: number of inputs by outcome.
+        defects: defects by name.
+        seconds: CPU time or, for a server, elapsed time.
+        slowest_seconds: time of the slowest input.
+        slowest_number: number of the slowest input.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Tally:
 
     @property
     def num_inputs(self) -> int:
-        """All inputs that were run."""
+        """Number of inputs that were run."""
         return self.outcomes.total()
 
     def took(self, seconds: float, number: int) -> None:
@@ -111,7 +111,7 @@ class Tally:
             self.slowest_seconds, self.slowest_number = seconds, number
 
     def found(self, what: str, evidence: str, number: int) -> None:
-        """Count what an input found."""
+        """Count the finding of an input."""
         if (known := self.defects.get(what)) is None:
             self.defects[what] = Defect(what, evidence[:2000], number)
         else:
@@ -147,7 +147,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def shown(given: Any, most: int = 400) -> str:
-    """An input for people."""
+    """Format an input for people."""
     text = repr(given)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
