@@ -1,4 +1,4 @@
-"""Which metrics there are, and which ones an expression asks for."""
+"""The existing metrics, and the metrics in an expression."""
 
 import re
 from typing import Any

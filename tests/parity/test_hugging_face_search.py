@@ -1,8 +1,8 @@
-"""Hugging Face's beam search, and rules about tokens, held against the library itself.
+"""Hugging Face's beam search and token rules, compared with the library itself.
 
-Both searches are given the logits of the same random model of the library: what is compared is the
-search in `model/evaluation/search.py`, to which `test_search_parity.py` holds the engine. Of the
-rules, it is the engine's own.
+Both searches get the logits of the same random model of the library. The beam search under test is
+the one in `model/evaluation/search.py`, with which `test_search_parity.py` compares the engine. The
+rules under test are the engine's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EARLY_STOPPING = {False: "heuristic", True: "first", "never": "never"}
 
 @pytest.fixture(scope="module")
 def marian() -> Any:
-    """A model of one layer, none of whose outputs is a fluent sentence."""
+    """A random model of one layer, with outputs that are no fluent sentences."""
     torch.manual_seed(0)
     config = transformers.MarianConfig(
         vocab_size=VOCAB_SIZE,

@@ -1,4 +1,4 @@
-"""Our two stacks against PyTorch's own, which others wrote from the same paper."""
+"""Our two stacks compared with PyTorch's own, another implementation of the same paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine that all tests here share, and what runs in it."""
+"""The engine that all tests in this folder share, and the containers in it."""
 
 import os
 import shutil

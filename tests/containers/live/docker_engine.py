@@ -1,4 +1,4 @@
-"""A Docker engine of the tests' own, that leaves nothing behind.
+"""A separate Docker engine for the tests, which leaves nothing behind.
 
 Images are built with the machine's network, since pip has to reach an index. Then the process
 moves into a network namespace of its own and starts the engine again on the same images: bridges,

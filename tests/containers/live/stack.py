@@ -30,7 +30,7 @@ SERVICES = ("dragoman", "envoy", "prometheus")
 
 @dataclass(frozen=True)
 class Stack:
-    """The service as its callers and operators see it."""
+    """The running service, for callers and operators."""
 
     docker: DockerEngine
     environment: dict[str, str]
@@ -100,7 +100,7 @@ def running_stack(docker: DockerEngine, environment: dict[str, str]) -> Iterator
 
 
 def channel(address: str = ENVOY) -> grpc.Channel:
-    """A channel that retries nothing itself: what is lost here, Envoy has lost."""
+    """A channel without retries, so that a lost call was lost by Envoy."""
     return grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)])
 
 

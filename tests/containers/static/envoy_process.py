@@ -34,7 +34,7 @@ class Script:
     """Outcomes of the next calls on any replica, and a record of the calls that arrived.
 
     Attributes:
-        codes: with which the next calls end; once there are none left, with OK.
+        codes: status codes of the next calls; OK after these.
         go_on: calls are answered only while it is set.
     """
 
@@ -56,7 +56,7 @@ class Script:
 
 
 def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
-    """A service that does what the script says; a stream that fails does so after a piece."""
+    """A service that follows the script; a failing stream fails after its first piece."""
 
     def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
         code = script.arrived(name, context)
@@ -170,7 +170,7 @@ def envoy(
     """Run Envoy before replicas on `ports`, until it knows that all are healthy.
 
     Args:
-        directory: for its files.
+        directory: directory for Envoy's files.
         ports: gRPC ports of the replicas.
         check_interval: time between health checks, such as "1s", instead of the configured one.
         longest: how long a call without a deadline may take, instead of what is configured.

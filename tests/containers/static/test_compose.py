@@ -1,4 +1,4 @@
-"""The compose file: hardened, on loopback, and everything that it names exists."""
+"""The compose file: hardened, on loopback, and all names in it exist."""
 
 import re
 from typing import Any

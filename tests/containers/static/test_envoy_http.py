@@ -27,10 +27,10 @@ class Replica:
     """The HTTP port of a replica.
 
     Attributes:
-        name: in its answers.
+        name: name of the replica in its answers.
         codes: status codes of the next answers; 200 after these.
         seen: each request that is no health check: method, path, headers and body.
-        is_ready: what its health check says.
+        is_ready: result of its health check.
         goes_on: requests are answered only while it is set.
     """
 

@@ -1,4 +1,4 @@
-"""The manifests: valid, and every name in them points at something that there is."""
+"""The manifests are valid, and every name in them refers to an existing object."""
 
 import json
 import re

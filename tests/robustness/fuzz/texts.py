@@ -56,7 +56,7 @@ class Things:
         return _text(rng), frozenset(chosen), rng.choice(_LANGUAGES)
 
     def run(self, given: tuple[str, frozenset[ThingKind], str]) -> str:
-        """Find things, and find them again in the text joined from its parts."""
+        """Find things and their occurrences: each must be a part of the text."""
         text, kinds, language = given
         found = find_things(text, kinds)
         end = 0
