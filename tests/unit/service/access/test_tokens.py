@@ -1,4 +1,4 @@
-"""Tokens of an issuer whose keys are served on loopback."""
+"""Tokens of an issuer that serves its keys on loopback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEYS = [public(RSA, "rsa"), public(EC, "ec"), public(ED, "ed")]
 
 
 class Issuer:
-    """Serves an answer at a URL, and counts how often."""
+    """Serves an answer at a URL, and counts the requests."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, json.dumps({"keys": KEYS}).encode())

@@ -1,4 +1,4 @@
-"""Rules about tokens give what the same rules over the whole vocabulary would give."""
+"""Token rules give the same results as rules over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TOKENS = 20
 def run(
     wanted: Sequence[tuple[tuple[int, ...], SearchOptions]], max_rows: int
 ) -> list[GenerationResult]:
-    """The results of all, in a batch of at most so many rows."""
+    """The results of all searches, in a batch of at most `max_rows` rows."""
     scheduler, runner = moody_runner(max_rows, VOCAB_SIZE, MAX_TOKENS)
     jobs = [
         search(source, options, options.max_new_tokens or MAX_TOKENS) for source, options in wanted

@@ -1,4 +1,4 @@
-"""Every format: what is translated, and that everything else of a file stays."""
+"""Every format: the texts are translated, and the rest of a file does not change."""
 
 from __future__ import annotations
 
