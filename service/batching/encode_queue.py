@@ -16,8 +16,8 @@ from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
 from service.domain.plan import EncodedSource
 
-# In a full batch, sources for one in so many rows are encoded before rows are free for them. With
-# the included model, about one in so many rows comes free during an encode.
+# In a full batch, sources for 1 / _AHEAD_PART of the rows are encoded before rows are free. With
+# the included model, about as many rows come free during an encode.
 _AHEAD_PART = 8
 
 

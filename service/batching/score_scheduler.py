@@ -24,7 +24,7 @@ from service.decoding.linked_sources import linked_sources, without_hidden
 from service.domain.plan import TargetScore
 from service.domain.requests import Hypothesis, ScoringRequest
 
-# While rows run, scores get one part in so many of the encode budget.
+# While rows run, scores get 1 / _PART of the encode budget.
 _PART = 4
 
 

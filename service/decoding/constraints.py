@@ -42,7 +42,7 @@ class Constraints:
         return len(np.unique(touched))
 
     def are_over(self, num_generated: int) -> bool:
-        """Whether they change nothing after so many tokens: all forced tokens have been chosen."""
+        """Whether they change nothing after `num_generated` tokens: all forced ones were chosen."""
         return self._only_forces and num_generated >= len(self._options.prefix_ids)
 
     def apply(self, candidates: Candidates, row: int, generated: Int64) -> None:

@@ -89,7 +89,7 @@ class TranslatorLimits:
             )
 
 
-# A prefix is tokenized on the event loop, so it has to be short; no model has so many positions.
+# A prefix is tokenized on the event loop, so it has to be short; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
 _NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
