@@ -53,9 +53,10 @@ test: $(venv)/.dev  ## run the tests
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
 	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)
 
-check: $(venv)/.dev  ## check lint, formatting, types, import rules and the contract against the last release
+check: $(venv)/.dev  ## check lint, formatting, English, types, import rules, the contract against the last release
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	$(python) -m tests.plain_english
 	$(python) -m mypy
 	$(venv)/bin/lint-imports --no-logo
 	$(venv)/bin/buf breaking proto/dragoman.binpb --against $(last_release) --path dragoman
@@ -122,9 +123,10 @@ venv: $(venv)/.dev  ## create .venv with everything that test and check need
 
 venv-service: $(venv)/.service  ## create .venv with what changing the server needs: no torch, no transformers
 
-check-service: $(venv)/.service  ## lint, formatting and import rules, without types of what is not installed
+check-service: $(venv)/.service  ## lint, formatting, English, import rules; no types of packages not installed
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	$(python) -m tests.plain_english
 	$(venv)/bin/lint-imports --no-logo
 
 test-service: $(venv)/.service  ## run the server's tests on the model that ships; others are skipped

@@ -134,7 +134,7 @@ def write_corpus(
 
     Args:
         folder: the corpus.
-        languages: of the translations and of the sentences.
+        languages: codes of the translations' and the sentences' languages.
         least_confidence: the lowest one of a pair that is kept.
         tag: put before each translation.
 

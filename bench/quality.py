@@ -133,8 +133,8 @@ def table(reports: Mapping[str, Mapping[str, Report]], overlap: Mapping[str, int
     """Markdown lines; the signatures, the same for every row, stand below.
 
     Args:
-        reports: of each test set and model.
-        overlap: of each test set, its sentences that are also in the training files.
+        reports: report of each test set and model.
+        overlap: sentences of each test set that are also in the training files.
     """
     models = list(next(iter(reports.values())))
     # A single model needs no name.
@@ -175,8 +175,8 @@ def paragraph_lines(model: Path, translate: Translate, test_set: TestSet) -> lis
     """One line: chrF2 of paragraphs that are translated whole, and sentence by sentence.
 
     Args:
-        model: whose tokenizer counts.
-        translate: with the model.
+        model: bundle with the tokenizer that counts tokens.
+        translate: translates with the model.
         test_set: sentences in document order.
     """
     from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer

@@ -230,7 +230,7 @@ def measure(
         model: the reference's.
         bundle: what the engine runs.
         sources: EOS included.
-        references: of each beam size what the reference finds, the same for every precision.
+        references: results of the reference by beam size, the same for every precision.
 
     Returns:
         The comparisons, and whether results alone and at load were the same to the last bit.

@@ -6,8 +6,8 @@ token) exist in one system and not in the other, or cost time. So the weights th
 end in time: a source that holds the word `len27` gets a translation of 27 tokens, from any engine
 that computes the model, greedily or with a beam, in float32 and in int8, with nothing forced.
 
-How: nearly everything is random, but written into the residual stream so faintly that what is
-there stays there.
+Nearly all weights are random, but what they write into the residual stream is so faint that its
+content stays.
 
 - Every target token t has a random embedding, and the logits' row of its successor points along
   it: after t, the successor wins by a margin that the noise can't reach. The tokens count down:

@@ -56,7 +56,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         unit: "line" or "text", for messages.
         advance: called with the numbers of finished lines and bytes.
         api_key, tls: as for the client.
-        arguments: of the client's method, the same for each call.
+        arguments: arguments of the client's method, the same for each call.
     """
 
     def __init__(

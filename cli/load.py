@@ -166,7 +166,7 @@ def load(
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             beam_size=beam_size,
-            early_stopping=early_stopping,  # type: ignore[arg-type]  # likewise
+            early_stopping=early_stopping,  # type: ignore[arg-type]  # the plan checks it
         )
         texts = read_texts(source)
         session = Session(

@@ -28,8 +28,8 @@ class BundleFacts:
         path: its directory.
         source_languages, target_languages: BCP-47 codes; it translates from each into every other.
         disk_mib: size of its files.
-        memory_mib: of the model on a CPU with the default settings, with texts of usual length.
-        max_memory_mib: with the longest texts in all rows.
+        memory_mib: memory of the model on a CPU with the default settings, for usual texts.
+        max_memory_mib: memory with the longest texts in all rows.
     """
 
     name: str

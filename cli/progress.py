@@ -75,7 +75,7 @@ def stages(unit: str) -> Iterator[ShowStage]:
     """Show work in stages on standard error: a bar for each, or lines without a terminal.
 
     Args:
-        unit: of the counts, for the lines: "sentences".
+        unit: unit of the counts in the lines, such as "sentences".
 
     Yields:
         A function to call with a stage's name, the finished count, and the total.

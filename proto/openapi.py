@@ -53,8 +53,8 @@ def describe(files: descriptor_pb2.FileDescriptorSet, package: str) -> dict[str,
     """The parts `paths` and `components` of an OpenAPI document.
 
     Args:
-        files: with comments.
-        package: whose services and messages are described.
+        files: descriptors with comments.
+        package: package of the described services and messages.
     """
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {"Status": _STATUS_SCHEMA}

@@ -45,12 +45,12 @@ class InvalidArgumentError(DragomanError):
         return type(self), (self.field, self.description)
 
     def within(self, field: str) -> InvalidArgumentError:
-        """The same error, where the field is one of the message `field`."""
+        """The same error for a field nested in the message `field`."""
         return InvalidArgumentError(f"{field}.{self.field}", self.description)
 
 
 class NotFoundError(DragomanError):
-    """No such model, or none for the language pair. The message lists what there is."""
+    """No such model, or none for the language pair. The message lists the available ones."""
 
 
 class FailedPreconditionError(DragomanError):
@@ -69,8 +69,8 @@ class ResourceExhaustedError(DragomanError):
     """The server is overloaded; the same request may succeed later.
 
     Attributes:
-        retry_after_seconds: an estimate of the time until then.
-        reason: a word for the log that names the exhausted resource; "" if there is none.
+        retry_after_seconds: estimated time after which a retry may succeed.
+        reason: name of the exhausted resource, for the log; "" if there is none.
     """
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0, *, reason: str = "") -> None:
@@ -80,17 +80,17 @@ class ResourceExhaustedError(DragomanError):
 
 
 class QuotaKind(enum.StrEnum):
-    """What a quota counts; the `reason` of a `QuotaError` in the log."""
+    """The unit of a quota, which is the `reason` of a `QuotaError` in the log."""
 
     REQUESTS = "rate"
     CHARACTERS = "characters"
 
 
 class QuotaError(ResourceExhaustedError):
-    """A quota of the key is used up until its period ends, which is when to retry.
+    """A quota of the key is used up until its period ends; the retry time is that end.
 
     Attributes:
-        kind: what it counts.
+        kind: unit of the quota.
     """
 
     def __init__(self, message: str, retry_after_seconds: float, kind: QuotaKind) -> None:
@@ -123,6 +123,6 @@ class StartupError(DragomanError):
 
 
 def reason_of(error: Exception) -> str:
-    """Why a call failed, as a word for the log."""
+    """The reason for the failure of a call, as a word for the log."""
     reason = error.reason if isinstance(error, ResourceExhaustedError) else ""
     return reason or type(error).__name__

@@ -1,4 +1,4 @@
-"""The server's process: its signals, and an end that nothing holds up."""
+"""The server's process: its signals, and an end that nothing delays."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from service.errors import InternalError, StartupError
 from service.observability import logs
 from service.server import Server
 
-# From the bound of the drain to the end of the process: for models and listeners to stop, for usage
-# to be saved and spans to be exported.
+# Time from the end of the drain to the end of the process, in which models and listeners stop,
+# usage is saved and spans are exported.
 _END_SECONDS = 1.75
 
 _log = logging.getLogger("dragoman.server")
 
 
 def run(make_server: Callable[[], Server]) -> NoReturn:
-    """Serve until a signal to stop, and end the process; with status 1 if serving failed.
+    """Serve until a signal to stop, then end the process, with status 1 if serving failed.
 
     Args:
-        make_server: makes the server, once the event loop runs.
+        make_server: makes the server when the event loop runs.
     """
 
     async def serve_and_exit() -> NoReturn:
@@ -37,7 +37,7 @@ def run(make_server: Callable[[], Server]) -> NoReturn:
             _log.critical(str(exc))
             status = 1
         logs.close()
-        # Not by returning: that waits for threads, which may work on a text for a long time yet.
+        # Returning would wait for threads, which may still work on a text for a long time.
         os._exit(status)
 
     asyncio.run(serve_and_exit())
@@ -46,17 +46,17 @@ def run(make_server: Callable[[], Server]) -> NoReturn:
 async def serve(server: Server) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
 
-    SIGHUP replaces the models whose bundles have changed, unless it means that the server's
-    terminal was closed: then it ends the server like SIGTERM. A server that was started to ignore
-    SIGHUP (`nohup`) outlives its terminal.
+    SIGHUP replaces the models with changed bundles. If it means that the server's terminal was
+    closed, it ends the server like SIGTERM instead. A server that was started to ignore SIGHUP
+    (`nohup`) continues without its terminal.
 
-    A signal while the models load abandons the loading thread. What does not stop in time is left
-    behind too: the process is to end.
+    A signal while the models load abandons the loading thread. Everything else that does not stop
+    in time is abandoned too, since the process ends.
 
     Raises:
         StartupError: the server can't start.
         InternalError: an engine failed, or hung and could not be stopped, so its model can't be
-            served. The process should end, for its supervisor to restart it.
+            served. The process should end, so that its supervisor restarts it.
     """
     asked = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(_AcceptErrors())
@@ -104,7 +104,7 @@ class _AcceptErrors:
 
 
 def _handle_signals(server: Server, asked: asyncio.Event) -> None:
-    """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
+    """Set `asked` at a signal to stop, cut the drain short at the next one, reload at SIGHUP."""
     outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     had_terminal = descriptors.has_terminal() and not outlives_terminal
 

@@ -45,16 +45,16 @@ from service.text.glossaries.files import GlossaryFiles
 from service.text.glossaries.glossary import MAX_ENTRIES
 from service.text.glossaries.store import GlossaryStore
 
-# While draining: calls are accepted until none has arrived for this long, within a bound.
+# While draining, calls are accepted until none has arrived for this time, within a bound.
 _QUIET_SECONDS = 0.25
 _LAST_ARRIVALS_SECONDS = 5.0
-# Health watches and reflection streams: bounded, so that idle ones leave room for calls.
+# Most health watches and reflection streams, so that idle ones leave room for calls.
 _MAX_WATCHES = 2048
 _MAX_REFLECTIONS = 64
-# After the bound of the drain: for the step in flight to end, for the last answers to be sent.
+# Time after the drain in which the step in flight ends and the last answers are sent.
 _LAST_STEP_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 0.5
-# For the last spans to be exported.
+# Time in which the last spans are exported.
 _LAST_SPANS_SECONDS = 3.0
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ class Server:
 
     Args:
         settings: ports and limits.
-        models: the models, or a function that loads them, which is called in a thread once both
+        models: the models, or a function that loads them, which is called in a thread after the
             ports are bound.
-        metrics: counts calls.
-        readers: the module that reads documents, in their workers.
+        metrics: metrics of the server.
+        readers: name of the module that reads documents in worker processes.
 
     Attributes:
-        port, metrics_port: the bound ports, once started (the settings may say 0: any).
-        admin_port, http_port: likewise; -1 if there is none.
-        probes: the state that /livez and /readyz report.
-        settings: as they were given.
+        port, metrics_port: numbers of the bound ports, after `start`.
+        admin_port, http_port: numbers of the bound ports, after `start`; -1 without such a port.
+        probes: state that /livez and /readyz report.
+        settings: settings of the server.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class Server:
         self._http: ContractServer | None = None
         self._watchdog: Watchdog
         self._reloads: Reloads[ServedModel]
-        self._reload_asked = False  # before the models are loaded
+        self._reload_asked = False  # possibly before the models are loaded
         self._admin: AdminServer | None = None
         self._background: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
 
     async def start(self) -> None:
-        """Bind the ports, load the models, start the engines, then say SERVING.
+        """Bind the ports, load the models, start the engines, then set health to SERVING.
 
         Until then, calls end with UNAVAILABLE, and health is NOT_SERVING.
 
@@ -174,7 +174,7 @@ class Server:
         self._start_serving(registry)
 
     async def _listen(self) -> None:
-        """Bind all ports, and answer on them."""
+        """Bind all ports, and start to answer."""
         settings = self.settings
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
         add_google_v3(self._grpc, self._backend)
@@ -205,7 +205,7 @@ class Server:
         settings = self.settings
         if settings.http_port < 0:
             return None
-        # Imported here, since most servers have no such port, and the libraries take memory.
+        # Imported only for servers with such a port, since the libraries take memory.
         from service.ports.http.contract_server import ContractServer
 
         return ContractServer(
@@ -260,25 +260,25 @@ class Server:
         )
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background until the drain."""
+        """Run a coroutine in the background until the drain."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._background_ended)
         self._background.append(task)
 
     def reload_changed(self) -> None:
-        """Replace each model whose bundle has changed, in the background; SIGHUP does this."""
+        """Replace all models with changed bundles, in the background; for SIGHUP."""
         self._reload_asked = True
         if self._background:
             self._reloads.ask()
 
     async def drain(self) -> None:
-        """Say NOT_SERVING, finish the calls in progress, within the bound, and stop.
+        """Set health to NOT_SERVING, finish the calls in progress within the bound, and stop.
 
-        Clients that have not noticed yet still send calls. These are accepted until none has
-        arrived for a moment, for seconds at most, unless a model has failed. Then gRPC closes the
-        connections, and clients choose another server: refused earlier, they would retry on the
-        same connection. Calls that outlast the bound end with UNAVAILABLE, so that clients retry
-        elsewhere.
+        Clients that have not noticed yet still send calls. Unless a model has failed, these are
+        accepted until none has arrived for a moment, for a few seconds at most. Then gRPC closes
+        the connections, and clients choose another server; if calls were refused earlier, clients
+        would retry on the same connection. Calls that exceed the bound end with UNAVAILABLE, so
+        that clients retry elsewhere.
         """
         if self._draining:
             return
@@ -321,11 +321,11 @@ class Server:
     async def _end_calls(self) -> None:
         """Accept calls until none arrives any more, then wait for all to end.
 
-        None after a model has failed: its calls could only be refused, on connections that clients
-        would keep.
+        After a model has failed, none are accepted: they could only be refused, and clients would
+        keep the connections.
         """
-        # When gRPC stops, it resets calls that have arrived and are not accepted yet. By now,
-        # clients that watch the health service send no more.
+        # When gRPC stops, it resets calls that have arrived but are not accepted. By now, clients
+        # that watch the health service send no more.
         if not any(model.has_failed for model in self._registry.lifecycles.values()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
@@ -333,7 +333,7 @@ class Server:
         await self._stop_listening(self.settings.drain_seconds)
 
     async def _stop_models(self) -> None:
-        """Stop the models; one whose step takes too long is abandoned, and counts as failed."""
+        """Stop the models; a model with a step that takes too long is abandoned, and has failed."""
         stopping = asyncio.ensure_future(self._registry.stop())
         await asyncio.wait({stopping}, timeout=_LAST_STEP_SECONDS)
         if not stopping.done():
@@ -343,7 +343,7 @@ class Server:
         await stopping
 
     async def _stop_listening(self, seconds: float) -> None:
-        """Accept no calls, and wait for those in progress, within `seconds`."""
+        """Accept no more calls, and wait for those in progress, within `seconds`."""
         stopping = [self._http.stop(seconds)] if self._http is not None else []
         await asyncio.gather(self._grpc.stop(seconds), *stopping)
 
@@ -352,12 +352,12 @@ class Server:
         self._cut_short.set()
 
     async def wait_until_failed(self) -> None:
-        """Wait until an engine that serves has ended."""
+        """Wait until the engine of any serving model has ended."""
         await self._registry.wait_until_failed()
 
     @property
     def failed_models(self) -> list[str]:
-        """Names of models whose engine failed, or hung and could not be stopped."""
+        """Names of the models with engines that failed, or hung and could not be stopped."""
         return [name for name, model in self._registry.lifecycles.items() if model.has_failed]
 
     async def __aenter__(self) -> Server:
@@ -372,7 +372,7 @@ class Server:
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             _log.critical("%s failed", task.get_name(), exc_info=error)
-            if task.get_name() == "watchdog":  # a hung model would go unnoticed
+            if task.get_name() == "watchdog":  # without it, a hung model would not be noticed
                 self.probes.set_not_live("the watchdog failed")
 
     def _stall_changed(self, model: str, is_stalled: bool) -> None:

@@ -13,7 +13,7 @@ from model.bundle.search_limits import MAX_ROWS
 from service.errors import StartupError
 
 DIRECTORIES = ("model", "glossary_dir")
-"""Settings that are lists of directories: in the environment separated as in PATH."""
+"""Settings with lists of directories, which are separated as in PATH in the environment."""
 PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
 
 
@@ -29,8 +29,8 @@ def _setting(
 ) -> Any:
     """A dataclass field with its documentation and its range.
 
-    Text that `is_optional` is empty by default and must not be given as empty: whoever sets it
-    wants it.
+    A text that `is_optional` is empty by default. An empty value that is set explicitly is an
+    error, since it would silently turn the feature off.
     """
     metadata = {"help": text, "minimum": minimum, "maximum": maximum, "choices": choices}
     metadata |= {"pattern": pattern, "is_optional": is_optional}

@@ -1,8 +1,8 @@
 """Reads the settings from their sources: flags, environment variables and a TOML file.
 
 Precedence: flags, then the environment (`DRAGOMAN_PORT`), then the file (`port = 50051`), then the
-default. Written by hand, because the libraries that merge sources forget where a bad value came
-from, and an operator needs exactly that.
+default. This does not use a library, because libraries that merge sources lose the source of a bad
+value, which is what an operator needs to know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service.settings import DIRECTORIES, Settings, check, describe
 
 PREFIX = "DRAGOMAN_"
 
-# Variables with the prefix that are no settings: of clients, tests, benchmarks and docker/.
+# Variables with the prefix that are not settings: for clients, tests, benchmarks and docker/.
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
@@ -37,7 +37,7 @@ _LINK_NAME = re.compile(
     r".*SERVICE_(HOST|PORT(_.+)?)|.*PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://.*")
-_SIMILARITY = 0.75  # of a misspelled name to the setting: "prot" to "port"
+_SIMILARITY = 0.75  # least similarity of a misspelled name to a setting: "prot" to "port"
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
@@ -52,16 +52,16 @@ def environment_name(name: str) -> str:
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """The settings, each value from the source of the highest precedence that has it.
+    """Load the settings, each value from the source with the highest precedence that has it.
 
     Args:
-        flags: from the command line; None means "not given".
-        environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
-            Several directories are separated as in PATH, other lists by commas. Empty values and
-            Kubernetes' descriptions of Services are ignored, but an empty value is an error where
-            ignoring it would open the server (`keys`). Unknown names with the prefix are logged as
-            warnings.
-        config: a TOML file whose keys are the settings' names.
+        flags: values from the command line; None for a flag that is not given.
+        environment: environment variables, usually `os.environ`. `DRAGOMAN_CONFIG` names the file
+            if `config` is None. Several directories are separated as in PATH, other lists by
+            commas. Empty values and Kubernetes' descriptions of Services are ignored, but an empty
+            value is an error where ignoring it would open the server (`keys`). Unknown names with
+            the prefix are logged as warnings.
+        config: path of a TOML file with the settings' names as keys.
 
     Raises:
         StartupError: the file can't be read, a value is invalid, or an unknown variable resembles a
@@ -77,7 +77,7 @@ def load_settings(
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
         name, variable = field.name, environment_name(field.name)
-        # Only the value that is used has to be valid.
+        # Only the value that takes precedence has to be valid.
         if flags.get(name) is not None and flags[name] != ():
             source, raw = "--" + name.replace("_", "-"), flags[name]
         elif _is_given(environment, variable, field):
@@ -97,7 +97,7 @@ def load_settings(
 
 
 def _is_given(environment: Mapping[str, str], variable: str, field: dataclasses.Field[Any]) -> bool:
-    """Whether the environment has a setting. Compose files set variables to nothing."""
+    """Whether the environment has a setting. Compose files set unused variables to ""."""
     return variable in environment and (
         environment[variable] != "" or field.metadata["is_optional"]
     )
@@ -133,7 +133,7 @@ def _read(config: Path) -> dict[str, Any]:
         values = tomllib.loads(config.read_text(encoding="utf-8"))
     except OSError as exc:
         raise StartupError(f"configuration file {config}: {exc.strerror or exc}") from exc
-    except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML, or nested for ever
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML, or nested too deeply
         raise StartupError(f"configuration file {config}: not valid TOML: {exc}") from exc
     unknown = sorted(set(values) - set(_NAMES))
     if unknown:
@@ -145,7 +145,7 @@ def _read(config: Path) -> dict[str, Any]:
 
 
 def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any:
-    """`raw` in the type of the field. Text is parsed only for a source that has only text."""
+    """Convert `raw` to the type of the field; text is parsed only from sources that are text."""
     if field.name in DIRECTORIES:
         items = raw.split(os.pathsep) if from_text else [raw] if isinstance(raw, str) else raw
         if not isinstance(items, (list, tuple)) or not all(items):

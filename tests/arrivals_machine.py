@@ -36,7 +36,7 @@ SEARCHES = [
 
 @functools.lru_cache(maxsize=4096)
 def alone(source: tuple[int, ...], options: SearchOptions, limit: int) -> list[Hypothesis]:
-    """What the search comes to when nobody else is there."""
+    """The result of the search without other requests."""
     scheduler, runner = moody_runner(options.beam_size)
     job = search(source, options, limit)
     scheduler.add([job])
@@ -46,12 +46,12 @@ def alone(source: tuple[int, ...], options: SearchOptions, limit: int) -> list[H
 class ArrivalsMachine(RuleBasedStateMachine):
     """Clients, priorities, beams, rules, samples, cancellations and deadlines.
 
-    Every job is answered once, with what it comes to alone or with an error.
+    Every job is answered once, with an error or with the same result as alone.
 
     Attributes:
-        scheduler: set by the machine for its kind.
-        alive: requests without an answer, with what they search for.
-        by_id: all requests.
+        scheduler: scheduler under test, set by each machine.
+        alive: requests without an answer, with their searches.
+        by_id: all requests by id.
     """
 
     scheduler: Any

@@ -24,8 +24,8 @@ class CertificateFolder:
     """A folder with a server's certificate, as `dragoman serve` reads it.
 
     Attributes:
-        path: of the folder.
-        authority: which signs.
+        path: path of the folder.
+        authority: authority that signs.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class CertificateFolder:
         return self.path / "server.key"
 
     def issue(self, *names: str, expires: datetime.datetime | None = None) -> str:
-        """Put a new certificate in place; gives its serial number, in hexadecimal."""
+        """Replace the certificate by a new one; returns its serial number in hexadecimal."""
         leaf = self.authority.issue_cert(
             *(names or (NAME, "127.0.0.1")), not_after=expires, key_type=trustme.KeyType.ECDSA
         )
@@ -63,7 +63,7 @@ class CertificateFolder:
         return f"{found.serial_number:X}"
 
     def replace(self, certificate: bytes | None = None, key: bytes | None = None) -> None:
-        """Put files in place, each at once, as a rename does."""
+        """Replace files, each atomically by a rename."""
         for path, data in ((self.key, key), (self.certificate, certificate)):
             if data is not None:
                 new = path.with_suffix(".new")
@@ -71,7 +71,7 @@ class CertificateFolder:
                 new.replace(path)
 
     def client(self) -> Tls:
-        """A client that has a certificate of the authority, too."""
+        """TLS options of a client with a certificate of the authority."""
         leaf = self.authority.issue_cert("client@dragoman.test", key_type=trustme.KeyType.ECDSA)
         certificate, key = self.path / "client.pem", self.path / "client.key"
         leaf.cert_chain_pems[0].write_to_path(certificate)
@@ -79,23 +79,23 @@ class CertificateFolder:
         return Tls(str(self.ca), str(certificate), str(key))
 
     def settings(self, *, mutual: bool = False) -> dict[str, str]:
-        """For a server."""
+        """TLS settings of a server."""
         found = {"tls_cert": str(self.certificate), "tls_key": str(self.key)}
         return {**found, "tls_client_ca": str(self.ca)} if mutual else found
 
 
 def ed25519_pair() -> tuple[bytes, bytes]:
-    """A certificate signed by itself, and its key, of a kind that gRPC can't use."""
+    """A self-signed certificate and its key, of a kind that gRPC can't use."""
     return signed_by_itself(ed25519.Ed25519PrivateKey.generate(), None)
 
 
 def p521_pair() -> tuple[bytes, bytes]:
-    """Likewise, of a kind that gRPC's servers can use and its clients can't."""
+    """A self-signed certificate and its key, of a kind that gRPC's servers can use, not clients."""
     return signed_by_itself(ec.generate_private_key(ec.SECP521R1()), hashes.SHA256())
 
 
 def future_pair() -> tuple[bytes, bytes]:
-    """Likewise, valid from tomorrow on."""
+    """A self-signed certificate and its key, valid from tomorrow on."""
     key = ec.generate_private_key(ec.SECP256R1())
     return signed_by_itself(key, hashes.SHA256(), datetime.timedelta(days=1))
 
@@ -105,7 +105,7 @@ def signed_by_itself(
     algorithm: hashes.SHA256 | None,
     begins: datetime.timedelta = datetime.timedelta(0),
 ) -> tuple[bytes, bytes]:
-    """A certificate for a key, by itself, valid for a day from some time after now; and the key."""
+    """A self-signed certificate, valid for a day that begins after `begins`, and its key."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     now = datetime.datetime.now(datetime.UTC) + begins
     certificate = (

@@ -8,13 +8,13 @@ from importlib.util import find_spec
 import hypothesis
 import pytest
 
-# onnxruntime reads it when it is imported: before any test module is.
+# onnxruntime reads it when it is imported, so it is set before any test module is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # Tiny models gain nothing from a second thread, and on a busy machine threads that spin for each
 # other take minutes. torch reads it when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# An example that takes long shows a busy machine, not a bug.
+# A slow example is a sign of a busy machine, not of a bug.
 hypothesis.settings.register_profile("dragoman", deadline=None)
 hypothesis.settings.load_profile("dragoman")
 
@@ -40,7 +40,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, put back afterwards as it was."""
+    """The root logger, which is restored afterwards."""
     from service.observability import logs  # some tests run where there is no server
 
     logger = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Small random models for tests: a checkpoint, and the bundle that is made from it."""
+"""Small random models for tests: a checkpoint, and a bundle made from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VOCAB_SIZE = 320
 
 
 def tiny_config(**overrides: Any) -> ModelConfig:
-    """Two layers of width 32: everything that a big model has, in a millisecond."""
+    """Two layers of width 32, with all parts of a big model, for steps of a millisecond."""
     fields: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "d_model": 32,
@@ -56,10 +56,10 @@ def with_limits(bundle: Bundle, **limits: int) -> Bundle:
 
 
 def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
-    """A model whose every weight is random, biases and norms included.
+    """A model with random weights, biases and norms included.
 
-    Drawn so that its greedy outputs vary, do not repeat one token for ever, and end now and then.
-    A test that needs one is skipped where torch is not installed.
+    They are drawn so that greedy outputs vary, do not repeat one token forever, and sometimes end.
+    A test that needs a random model is skipped if torch is not installed.
     """
     pytest.importorskip("torch", reason="a random model needs torch: `make venv`")
     import torch
@@ -86,20 +86,20 @@ def _draw(name: str, parameter: torch.Tensor, config: ModelConfig) -> None:
         parameter.normal_(0.0, 2.0)
     elif "embedding" in name or "output_projection" in name:
         parameter.normal_(0.0, unit)
-        parameter[config.eos_id] *= 2.0  # its logit varies more, so that it wins now and then
+        parameter[config.eos_id] *= 2.0  # its logit varies more, so that it is sometimes the best
     elif "feed_forward" in name:
         parameter.normal_(0.0, 0.5 * unit)
     elif name.endswith(("key_projection", "value_projection")):
         parameter.normal_(0.0, unit)
     elif "query" in name or "key" in name:
-        parameter.normal_(0.0, 4.0 * unit)  # attention that looks somewhere, not everywhere
+        parameter.normal_(0.0, 4.0 * unit)  # attention with a focus
     else:
         parameter.normal_(0.0, 1.5 * unit)
 
 
 def tiny_tokenizer(directory: Path, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """A SentencePiece vocabulary of a few sentences, written to directory/tokenizer.model."""
-    # The sentences hold some 650 pieces; invented words make up for the rest.
+    # The sentences have about 650 pieces; invented words supply the rest.
     letters = np.random.default_rng(0).integers(97, 123, (max(0, vocab_size - 600), 4))
     text = [*SENTENCES, *("".join(map(chr, word)) for word in letters)]
     return train_tokenizer(
@@ -129,13 +129,13 @@ def tiny_bundle(
     seed: int = 0,
     **config: Any,
 ) -> Bundle:
-    """A bundle in `directory` of `model`, or of a random tiny one.
+    """Export `model`, or a tiny random one, to a bundle in `directory`.
 
     Args:
-        directory: made if it doesn't exist.
-        model: what to export.
-        precision, top_k, name, resident: as in `ExportOptions`.
-        seed, config: of the random model, when no model is given.
+        directory: directory of the bundle, created if it doesn't exist.
+        model: model to export; None for a random one.
+        precision, top_k, name, resident: same as in `ExportOptions`.
+        seed, config: seed and configuration of the random model, without `model`.
     """
     model = model or random_model(tiny_config(**config), seed)
     source = export_source(model, directory.parent / f"{directory.name}.source")

@@ -11,7 +11,7 @@ from tests.fake_runner import FakeRunner, Script, babble, encoded_source
 
 
 class _Way:
-    """One of the two ways to run a lane: as its fake, and notes which it was."""
+    """One of the two runners of a lane: passes plans to the lane's fake, and records itself."""
 
     def __init__(self, lanes: FakeLanes, number: int, name: str) -> None:
         self._lanes = lanes
@@ -36,18 +36,18 @@ class FakeLanes:
     """A `LanedRunner` of fakes.
 
     Args:
-        limits: of each lane.
-        num_lanes: how many.
-        script: target tokens for a source.
+        limits: limits of each lane.
+        num_lanes: number of lanes.
+        script: returns the target tokens for a source.
 
     Attributes:
-        runners: the fake of each lane, to be held, failed and looked at.
-        ways: of each lane, "alone" or "beside" for every plan so far.
-        stepped: the lane of each plan so far.
-        encoded: what has been encoded together, beside the steps.
-        may_encode: cleared, it holds every encode beside the steps, until `release`.
-        is_encoding: set while one is in flight.
-        failures: raised by the next encodes.
+        runners: fake of each lane, which tests can hold, fail and inspect.
+        ways: "alone" or "beside" for every plan of each lane so far.
+        stepped: number of the lane of each plan so far.
+        encoded: sources that were encoded together, beside the steps.
+        may_encode: event; while it is cleared, every encode beside the steps waits.
+        is_encoding: event, set while an encode is in flight.
+        failures: errors that the next encodes raise.
     """
 
     def __init__(self, limits: RunnerLimits, num_lanes: int = 2, script: Script = babble) -> None:
@@ -63,12 +63,12 @@ class FakeLanes:
 
     @property
     def limits(self) -> RunnerLimits:
-        """Of all lanes together."""
+        """Limits of all lanes together."""
         return self._limits
 
     @property
     def lanes(self) -> Sequence[LaneRunners]:
-        """The lanes; both ways of one lead to the same fake."""
+        """The lanes; both runners of a lane use the same fake."""
         return [
             LaneRunners(_Way(self, number, "alone"), _Way(self, number, "beside"))
             for number in range(len(self.runners))
@@ -80,7 +80,7 @@ class FakeLanes:
         return all(runner.closed for runner in self.runners)
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Sources that a `FakeRunner` knows again."""
+        """Sources that a `FakeRunner` recognises."""
         self.is_encoding.set()
         self.may_encode.wait()
         self.is_encoding.clear()
@@ -96,12 +96,12 @@ class FakeLanes:
             runner.hold()
 
     def release(self) -> None:
-        """Block no more."""
+        """Stop blocking."""
         self.may_encode.set()
         for runner in self.runners:
             runner.release()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all runners."""
         for runner in self.runners:
             runner.close()

@@ -17,13 +17,13 @@ from service.translation.translator import StreamDelta
 
 
 class FakeLinkedTranslator:
-    """Turns "a dog runs" into "runs' a' dog'", say: always the same for the same line.
+    """Turns "a dog runs" into "runs' a' dog'", for example; always the same for the same line.
 
-    Lines without a letter, and white space around lines, are copied. `{1}` stays as it is.
+    Lines without a letter, and white space around lines, are copied. `{1}` does not change.
 
     Attributes:
-        texts: all that it was given.
-        options: of each call.
+        texts: texts of all calls.
+        options: options of each call.
         links_words: whether links join words; otherwise lines.
     """
 
@@ -47,7 +47,7 @@ class FakeLinkedTranslator:
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """There is room."""
+        """Admit the call at once."""
 
     async def stream(
         self,

@@ -1,7 +1,7 @@
 """A model runner without a model: scripted tokens, for tests of everything above the runner.
 
-Its answer to a source is a function of that source alone, so a test can predict it. It checks the
-contract of `service.domain.plan` at every step and raises `PlanError` where a plan breaks it.
+Its answer depends only on the source, so that a test can predict it. At every step, it checks the
+contract of `service.domain.plan`, and raises `PlanError` if a plan breaks it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class PlanError(AssertionError):
 
 
 def echo(source_ids: tuple[int, ...]) -> Sequence[int]:
-    """The source itself, EOS and all: a translation equal to the (normalised) source text."""
+    """The source itself, EOS included: a translation equal to the (normalised) source text."""
     return source_ids
 
 
 def babble(source_ids: tuple[int, ...]) -> Sequence[int]:
-    """Between 0 and 24 tokens that follow from the source as if by chance, then EOS (id 3)."""
+    """Between 0 and 24 pseudo-random tokens, determined by the source, then EOS (id 3)."""
     seed = zlib.crc32(np.array(source_ids, np.int64).tobytes())
     return [*(4 + (seed >> i) % 28 for i in range(seed % 25)), 3]
 
 
 def moody(vocab_size: int, eos_id: int = 3) -> Scores:
-    """Logits that follow from source and tokens as if by chance, many of them equal."""
+    """Pseudo-random logits, determined by source and tokens, with many equal ones."""
 
     @functools.lru_cache(maxsize=100_000)
     def logits(source_ids: tuple[int, ...], token_ids: tuple[int, ...]) -> Float32:
@@ -60,27 +60,27 @@ def moody(vocab_size: int, eos_id: int = 3) -> Scores:
 
 
 def encoded_source(source_ids: tuple[int, ...]) -> EncodedSource:
-    """A source as if it had been encoded, which the runner knows again."""
+    """A pretended encoded source, which the runner recognises."""
     return EncodedSource([np.array(source_ids)], 0)
 
 
 @dataclass
 class _Row:
-    """What the cache of one row holds."""
+    """The cache of one row."""
 
     source_ids: tuple[int, ...] | None = None
     tokens: tuple[int, ...] = ()
 
 
 class FakeRunner:
-    """Answers each source with its script, then EOS for ever.
+    """Answers each source with its script, then EOS forever.
 
     Args:
-        limits: what it pretends to hold; `top_k` at least 2 and `vocab_size` at least 32.
-        script: target tokens for a source.
-        scores: logits of all tokens for a source and the tokens generated so far; in place of the
-            script.
-        bos_id, eos_id: as the engine is told.
+        limits: limits to report; `top_k` at least 2 and `vocab_size` at least 32.
+        script: returns the target tokens for a source.
+        scores: returns the logits of all tokens for a source and the tokens generated so far; in
+            place of the script.
+        bos_id, eos_id: same ids as the engine's.
 
     Attributes:
         plans: every plan executed so far.
@@ -113,7 +113,7 @@ class FakeRunner:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What it pretends to hold."""
+        """The limits given to the constructor."""
         return self._limits
 
     # --- for the test ----------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class FakeRunner:
     def predict(
         self, source_ids: Sequence[int], max_new_tokens: int
     ) -> tuple[list[int], FinishReason]:
-        """The tokens (without EOS) and the reason that greedy decoding must come to."""
+        """The expected tokens (without EOS) and finish reason of greedy search."""
         tokens: list[int] = []
         for position in range(max_new_tokens):
             token = self._next_token(tuple(source_ids), position)
@@ -147,7 +147,7 @@ class FakeRunner:
             self._may_pass.notify_all()
 
     def release(self) -> None:
-        """Block no more."""
+        """Stop blocking."""
         with self._may_pass:
             self._permits = None
             self._may_pass.notify_all()
@@ -156,10 +156,10 @@ class FakeRunner:
         """Wait (in a thread: `await asyncio.to_thread(...)`) until an execution is held.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no execution arrived.
         """
         with self._may_pass:
-            # One that may pass, but has not woken up yet, is not held.
+            # An execution that may pass but has not woken up does not count as held.
             held = self._may_pass.wait_for(
                 lambda: self._num_blocked > 0 and not self._permits, timeout_seconds
             )
@@ -195,7 +195,7 @@ class FakeRunner:
         )
 
     def close(self) -> None:
-        """Remember it."""
+        """Record the call."""
         self._check(not self.closed, "closed twice")
         self.closed = True
 

@@ -11,14 +11,14 @@ from service.domain.plan import ScoreItem, TargetScore
 
 
 class FakeScorer:
-    """Gives a token the log-probability -1/(1 + its id), and looks at position t for token t.
+    """Scores each token with -1/(1 + its id), and aligns token t with position t.
 
     Attributes:
-        items: everything scored so far, one list a call.
-        num_prepared: how often `prepare` was called.
-        failures: raised by the next calls of `score`, or of `prepare` while there was none.
-        may_score: cleared, it holds every call of `score`.
-        is_scoring: set while one is in flight.
+        items: scored items so far, in a list for each call.
+        num_prepared: number of calls of `prepare`.
+        failures: errors that the next calls of `score` or `prepare` raise.
+        may_score: event; while it is cleared, every call of `score` waits.
+        is_scoring: event, set while a call is in flight.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class FakeScorer:
         self.is_scoring = threading.Event()
 
     def prepare(self, graph: str = "scoring") -> None:
-        """Remember it."""
+        """Record the call."""
         if self.failures:
             raise self.failures.pop(0)
         self.num_prepared += 1
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
-        """What `predict` says of each."""
+        """The result of `predict` for each item."""
         assert self.num_prepared, "scored without prepare()"
         self.is_scoring.set()
         self.may_score.wait()
@@ -47,7 +47,7 @@ class FakeScorer:
         return [self.predict(item) for item in items]
 
     def predict(self, item: ScoreItem) -> TargetScore:
-        """What scoring must come to: half of each row's attention at t, the rest everywhere."""
+        """The expected score: half of each row's attention at t, the rest everywhere."""
         num_source, num_target = len(item.source_ids), len(item.target_ids)
         attention = np.full((num_target, num_source), 0.5 / num_source, np.float32)
         places = np.minimum(np.arange(num_target), num_source - 1)

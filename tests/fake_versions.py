@@ -19,14 +19,14 @@ class Place:
     """A directory that a version can be opened from.
 
     Attributes:
-        version: what lies there.
-        error: why it can't be opened.
-        num_errors: how often opening fails with it; None for always.
-        defect: of the warm-up.
-        dies: whether its engine ends in the warm-up.
+        version: version in the directory.
+        error: reason why it can't be opened.
+        num_errors: number of times that opening fails with the error; None for always.
+        defect: error of the warm-up.
+        dies: whether the engine ends in the warm-up.
         lost: directions that it lacks.
-        may_open: unset while opening is to block.
-        is_opening: set once it is being opened.
+        may_open: event; while it is cleared, opening waits.
+        is_opening: event, set when opening begins.
     """
 
     version: str
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(eq=False)
 class FakeVersion:
-    """A `ModelVersion` whose engine runs a `FakeRunner`."""
+    """A `ModelVersion` with an engine that runs a `FakeRunner`."""
 
     place: Place
     bundle: Path | None
@@ -59,19 +59,19 @@ class FakeVersion:
 
     @property
     def is_running(self) -> bool:
-        """Whether its engine holds what it needs to run."""
+        """Whether the runner of its engine is open."""
         return not self.runner.closed
 
     def is_changed(self) -> bool:
-        """Whether another version lies in its place."""
+        """Whether its place has another version."""
         return self.place.version != self.version
 
     def lacks(self, other: FakeVersion) -> list[str]:
-        """What its place says."""
+        """The directions given in its place."""
         return self.place.lost
 
     async def warm_up(self) -> None:
-        """Succeed, or not, as its place says."""
+        """Succeed or fail, depending on its place."""
         if self.place.dies:
             self.engine.abandon()
             self.runner.closed = True  # a process would be gone
@@ -84,8 +84,8 @@ class Places:
     """Places by path, and all versions that were opened from them.
 
     Attributes:
-        opened: in order.
-        in_background: whether each was to be opened at a low priority.
+        opened: opened versions in order.
+        in_background: whether each was opened at a low priority.
     """
 
     def __init__(self, *places: Place, name: str = "fake") -> None:
@@ -98,7 +98,7 @@ class Places:
         return self.places[Path(f"/{number}")]
 
     def open(self, path: Path, in_background: bool) -> FakeVersion:
-        """Open what lies at `path`, once it may be opened."""
+        """Open the version at `path`, when it may be opened."""
         self.in_background.append(in_background)
         place = self.places[path]
         place.is_opening.set()
@@ -122,5 +122,5 @@ class Places:
 
 
 def state_of(model: ModelLifecycle[FakeVersion]) -> str:
-    """The state by name, which a type checker does not take for constant."""
+    """The name of the state, which a type checker does not assume to be constant."""
     return model.state.value

@@ -1,4 +1,4 @@
-"""Small random models in Hugging Face's format, as their authors would publish them."""
+"""Small random models in Hugging Face's format, like those that authors publish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import transformers
 
 from tests.factories import SENTENCES
 
-# Enough scripts and signs that pieces of a character each, unknown characters and long runs occur.
+# Enough scripts and signs for single-character pieces, unknown characters and long runs.
 TEXTS = (
     *SENTENCES,
     "Съешь же ещё этих мягких французских булок, да выпей чаю.",
@@ -62,7 +62,7 @@ def lines(count: int, seed: int = 0) -> list[str]:
 
 
 def sentencepiece_model(texts: list[str], vocab_size: int, kind: str = "unigram") -> bytes:
-    """A model without byte pieces, as the published ones are: what it has not seen is unknown."""
+    """A model without byte pieces, like published ones: characters it has not seen are unknown."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
@@ -84,7 +84,7 @@ def write_marian_vocabulary(directory: Path, codes: tuple[str, ...] = ()) -> int
         (directory / f"{name}.spm").write_bytes(model)
         processor = sentencepiece.SentencePieceProcessor()
         processor.LoadFromSerializedProto(model)
-        # Each twentieth is missing, as some are of the published vocabularies.
+        # Each twentieth piece is missing, since published vocabularies lack some, too.
         for token_id in range(3, processor.get_piece_size()):
             if token_id % 20:
                 pieces.setdefault(processor.id_to_piece(token_id), len(pieces))
@@ -151,7 +151,7 @@ SEARCH_FIELDS = (
 
 
 def marian_of(published: Path, directory: Path, *, max_length: int, **changes: Any) -> Any:
-    """A MarianMT model with the files of a published one but for its weights and sizes."""
+    """A MarianMT model with the files of a published one, except weights and sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     for file in published.iterdir():
         (directory / file.name).write_bytes(file.read_bytes())
@@ -288,21 +288,21 @@ def bart(directory: Path, *, merges: bool = False, **changes: Any) -> Any:
 
 
 def without_sentencepiece(directory: Path) -> None:
-    """Leaves a multilingual model the tokenizer.json that `transformers` 5 saves."""
+    """Reduce a multilingual model's tokenizer to the tokenizer.json that `transformers` 5 saves."""
     transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
     for name in ("sentencepiece.bpe.model", "special_tokens_map.json"):
         (directory / name).unlink(missing_ok=True)
 
 
 def save(model: Any, directory: Path) -> Any:
-    """Draws all weights so that greedy outputs vary and end now and then, and saves the model."""
+    """Draw all weights so that greedy outputs vary and sometimes end, and save the model."""
     draw_weights(model)
     model.save_pretrained(directory)
     return model.eval()
 
 
 def draw_weights(model: Any) -> None:
-    """Weights unlike those that training begins with: all biases and norms have values, too."""
+    """Draw weights, unlike those at the start of training: biases and norms have values, too."""
     torch.manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -327,7 +327,7 @@ def draw_weights(model: Any) -> None:
 
 
 def vary(model: Any, ending: float = 0.0) -> None:
-    """Makes the weights of `draw_weights` write texts that depend on the source, vary and end.
+    """Change the weights of `draw_weights` so that outputs depend on the source, vary and end.
 
     Deep random networks repeat one token, whatever the source: their states have a large part in
     common, which each layer adds to. Without the mean of its rows, the last matrix of a

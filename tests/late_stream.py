@@ -1,4 +1,4 @@
-"""A device that is as late as it may be, on the CPU."""
+"""A pretended device on the CPU that is as late as allowed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from service.runtime.cuda.stream import Memory
 
 
 class LateStream(HostStream):
-    """Copies to the host are made when they are waited for, and not while it is held.
+    """Delays copies to the host until they are waited for, and while it is held.
 
-    They bring what lay on the device when they were enqueued: graphs run at once on a CPU. A change
-    of pinned memory that is still to be copied is noted.
+    Copies have the content of the device at the time of enqueueing, since graphs run at once on a
+    CPU. A change of pinned memory before it is copied is recorded.
 
     Attributes:
-        num_copies: to the host, launched so far.
-        complaints: what was done too early.
-        failing: errors for the next waits, one each.
+        num_copies: number of copies to the host launched so far.
+        complaints: descriptions of accesses that were too early.
+        failing: errors of the next waits, one for each.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -71,18 +71,18 @@ class LateStream(HostStream):
             self._do_until(len(self._launched))
 
     def let_go(self) -> None:
-        """Hold nothing any more."""
+        """Stop holding work."""
         with self._changed:
             self._held = False
             self._changed.notify_all()
 
     def hold(self) -> None:
-        """Let nothing be done."""
+        """Hold all work."""
         with self._changed:
             self._held = True
 
     def await_copies(self, count: int) -> bool:
-        """Wait until so many copies to the host have been launched; whether they were."""
+        """Wait until `count` copies to the host have been launched; returns whether they were."""
         with self._changed:
             return self._changed.wait_for(lambda: self.num_copies >= count, timeout=60)
 

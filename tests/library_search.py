@@ -9,8 +9,8 @@ import torch
 
 from model.bundle.padding import pad_right
 
-# Of the environment: PREFIX.en and PREFIX.de are English sentences and their translations, which
-# are not part of the project.
+# Environment variable with a PREFIX: PREFIX.en and PREFIX.de are English sentences and their
+# translations, which are not part of the project.
 TEST_SET = "DRAGOMAN_TEST_SET"
 BATCH = 50
 PADDING = -1
@@ -20,14 +20,14 @@ PADDING = -1
 def generate(
     model: Any, sources: Sequence[Sequence[int]], start: Sequence[int] = (), **chosen: Any
 ) -> list[list[int]]:
-    """The library's tokens of each source, up to EOS.
+    """The library's tokens for each source, up to EOS.
 
     Args:
-        model: the library's.
+        model: the library's model.
         sources: token ids with EOS. Sentences of similar length share a batch.
-        start: what the translations begin with, the target's language; not returned, as the start
-            token is not.
-        chosen: in place of the generation configuration's.
+        start: tokens at the beginning of translations, for the target language; not returned, like
+            the start token.
+        chosen: options in place of the generation configuration's.
     """
     eos_id, pad_id = model.config.eos_token_id, model.config.pad_token_id
     found: dict[int, list[int]] = {}

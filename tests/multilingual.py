@@ -48,7 +48,7 @@ class Multilingual:
         """The library's translation of a text, without the tokens that begin it, and EOS."""
         ours, forced = self.direction(source, target), self.directions.start_ids(target)
         names = {code: ours.id_to_piece(i) for code, i in self.directions.token_ids.items()}
-        if forced:  # the library adds the source language by itself
+        if forced:  # the library itself adds the source language
             self.tokenizer.src_lang = names[source].strip("_")
             expected_id = self.tokenizer.convert_tokens_to_ids(names[target])
             assert forced == (expected_id,)
@@ -63,11 +63,11 @@ class Multilingual:
                 forced_bos_token_id=forced[0] if forced else None,
             )
         tokens: list[int] = found[0].tolist()[1 + len(forced) :]
-        # An EOS that the limit forces is none of our tokens.
+        # An EOS that the limit forces is not among our tokens.
         return tokens[: self.longest(MAX_NEW_TOKENS)]
 
     def longest(self, limit: int) -> int:
-        """Tokens of a translation that reaches the limit."""
+        """Number of tokens of a translation that reaches the limit."""
         return limit - bool(self.bundle.search.get("forced_eos"))
 
     def direction(self, source: str, target: str) -> PieceTokenizer:
@@ -95,13 +95,13 @@ async def check_translations(
     beam_size: int,
     pairs: Iterable[tuple[str, str]] | None = None,
 ) -> None:
-    """Directions at once, each alone, and the library agree: tokens, texts, counts, bits.
+    """Check that all directions at once, each alone, and the library agree on tokens and texts.
 
     Args:
-        made: the model.
-        client: of a server of its bundle.
+        made: model and bundle.
+        client: client of a server with its bundle.
         beam_size: 1 is greedy search.
-        pairs: the directions; None for all.
+        pairs: directions; None for all.
     """
     cases = list(itertools.product(pairs or made.directions, TEXTS))
 
@@ -137,7 +137,7 @@ async def check_translations(
 
 
 async def check_streams(made: Multilingual, client: AsyncClient) -> None:
-    """The pieces of a stream are the text of `translate`, of two sentences too."""
+    """Check that a stream has the same text as `translate`, also for two sentences."""
     text = " ".join(TEXTS)
     for source, target in made.directions:
         greedy = Search(beam_size=1)
@@ -149,7 +149,7 @@ async def check_streams(made: Multilingual, client: AsyncClient) -> None:
 
 
 async def check_scores(made: Multilingual, client: AsyncClient) -> None:
-    """Scores are the library's, of the tokens after the target language's."""
+    """Check that scores equal the library's, for the tokens after the target language's."""
     text, translation = TEXTS
 
     async def score(source: str, target: str) -> PairScore:
@@ -176,7 +176,7 @@ async def check_scores(made: Multilingual, client: AsyncClient) -> None:
                 input_ids=torch.tensor([[*read, ours.eos_id]]),
                 decoder_input_ids=torch.tensor([[ours.bos_id, *labels[:-1]]]),
             ).logits[0]
-        # Padding that is never chosen keeps its share of the probability.
+        # Padding is never chosen, but keeps its share of the probability.
         expected = logits.log_softmax(-1)[range(len(labels)), labels][len(start) :]
         assert [token.log_probability for token in found.tokens] == pytest.approx(
             expected.tolist(), abs=1e-4
@@ -194,11 +194,11 @@ async def check_scores(made: Multilingual, client: AsyncClient) -> None:
 
 
 async def check_attention(made: Multilingual, client: AsyncClient) -> None:
-    """Weights are the library's, with the tokens of languages among rows and columns.
+    """Check that weights equal the library's, with language tokens among rows and columns.
 
-    In every direction, of a given translation and of the model's own.
+    This covers every direction, for a given translation and for the model's own.
     """
-    made.model.set_attn_implementation("eager")  # the others keep their weights to themselves
+    made.model.set_attn_implementation("eager")  # other implementations don't return weights
     for source, target in made.directions:
         for translation in (TEXTS[1], ""):
             await _check_attention(made, client, (source, target), translation)
@@ -248,7 +248,7 @@ async def _check_attention(
 
 
 async def check_limits(made: Multilingual, client: AsyncClient) -> None:
-    """The tokens of languages count for no limit, and a given prefix comes after them."""
+    """Check that language tokens count for no limit, and that a given prefix follows them."""
     source, target = made.directions.first
     names: dict[str, Any] = {"source": source, "target": target}
     ours = made.direction(source, target)
@@ -286,7 +286,7 @@ async def check_limits(made: Multilingual, client: AsyncClient) -> None:
 
 
 async def check_languages(made: Multilingual, server: Running) -> None:
-    """What is listed, and what requests with other codes get."""
+    """Check listed languages, and the answers to requests with other codes."""
     client = server.client
     directions = made.directions
     [info] = await client.list_models()

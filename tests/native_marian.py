@@ -1,4 +1,4 @@
-"""A random model in Marian's own format, and what Marian computes of it, in NumPy alone."""
+"""A random model in Marian's own format, and Marian's forward pass in NumPy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WIDTH, HEADS, INNER = 32, 4, 48
 def write_native_marian(
     directory: Path, codes: tuple[str, ...] = (), *, norm: str = "post", **changes: Any
 ) -> dict[str, Any]:
-    """A model in `directory`; its arrays by name.
+    """Write a model to `directory`; returns its arrays by name.
 
     Args:
-        directory: to make.
-        codes: of target languages in the vocabulary, such as ">>deu<<".
+        directory: directory to create.
+        codes: codes of target languages in the vocabulary, such as ">>deu<<".
         norm: "post" or "pre".
-        changes: of the options.
+        changes: changes of the options.
     """
     directory.mkdir(parents=True)
     num_tokens = write_marian_vocabulary(directory, codes) - 1  # Marian has no <pad>
@@ -70,7 +70,7 @@ def write_native_marian(
 
 
 def save_npz(file: Path, options: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """As Marian does: the options are bytes that end with a NUL."""
+    """Save arrays in Marian's format: the options are bytes that end with NUL."""
     text = yaml.safe_dump(dict(options)).encode() + b"\0"
     special = {"special:model.yml": np.frombuffer(text, np.int8)}
     np.savez(file, **{**arrays, **special})
@@ -133,7 +133,7 @@ class MarianForward:
         self._pre = model["transformer-preprocess"] == "n"
 
     def log_probabilities(self, source: Sequence[int], target: Sequence[int]) -> Floats:
-        """[T, V] of each token of the target after those before it."""
+        """[T, V] log-probabilities of each token of the target given the tokens before it."""
         source_table = self._table("encoder")
         states = self._embed(source_table[list(source)])
         for layer in range(1, self._model["enc-depth"] + 1):
@@ -142,7 +142,7 @@ class MarianForward:
             states = self._feed_forward(f"{name}_ffn", states)
         memory = self._top("encoder", states)
         table = self._table("decoder")
-        # Marian begins with zeros where other programs have an embedded start token.
+        # Marian begins with zeros, other programs with an embedded start token.
         shifted = np.concatenate((np.zeros((1, WIDTH)), table[list(target[:-1])]))
         states = self._embed(shifted)
         for layer in range(1, self._model["dec-depth"] + 1):

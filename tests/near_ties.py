@@ -1,4 +1,4 @@
-"""What a beam search can find when rounding decides between candidates that are nearly equal."""
+"""Possible results of a beam search if rounding decides between nearly equal candidates."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch import Tensor
 from model.evaluation.search import ReferenceBeam
 
 Tokens = tuple[int, ...]
-# More branches would explain too much.
+# With more branches, nearly every result would be accepted.
 _MOST_BRANCHES = 256
 
 
 def outcomes(
     beam: ReferenceBeam, log_probabilities: Callable[[Sequence[Tokens]], Tensor], slack: float
 ) -> dict[Tokens, float]:
-    """Every translation that the search gives if near ties may go either way.
+    """All possible translations of a search if near ties may be decided either way.
 
-    The reference search in double precision, which branches wherever two totals that stand next to
-    each other, and that decide what goes on, what ends or when the search does, are nearly equal.
+    This is the reference search in double precision. It branches wherever two neighbouring totals
+    are nearly equal and decide which hypotheses continue or end, or when the search ends.
 
     Args:
-        beam: a search that has not begun.
-        log_probabilities: of the next token [rows, V] after each of some prefixes, in double
-            precision; -inf for what is never chosen.
-        slack: totals, or scores, that differ by less are nearly equal.
+        beam: search that has not begun.
+        log_probabilities: returns the log-probabilities [rows, V] of the next token after each of
+            some prefixes, in double precision; -inf for tokens that are never chosen.
+        slack: difference below which totals or scores are nearly equal.
 
     Returns:
         The translations, without EOS, and their scores.
@@ -52,7 +52,7 @@ def outcomes(
 def _advance(
     beam: ReferenceBeam, log_probabilities: Callable[[Sequence[Tokens]], Tensor], slack: float
 ) -> list[ReferenceBeam]:
-    """The beam one step later, and what it would be if near ties had gone the other way."""
+    """The beam one step later, and the alternatives if near ties are decided the other way."""
     width = 2 * beam.options.beam_size + 1
     values, columns = log_probabilities([one.token_ids for one in beam.running]).topk(width)
     assert values.dtype is torch.float64
@@ -93,7 +93,7 @@ def _state(beam: ReferenceBeam) -> tuple[frozenset[Tokens], frozenset[Tokens]]:
 
 
 def _stopped(beam: ReferenceBeam, slack: float) -> list[ReferenceBeam]:
-    """The beam, and if it nearly went on or nearly ended, also that."""
+    """The beam, and the alternative if it nearly continued or nearly ended."""
     options = beam.options
     if not beam.running or len(beam.finished) < options.beam_size:
         return [beam]

@@ -1,4 +1,4 @@
-"""A receiver of traces over OTLP, by gRPC or HTTP, that keeps what it gets."""
+"""A receiver of traces over OTLP, by gRPC or HTTP, which keeps all requests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Received:
-    """What came.
+    """Received requests.
 
     Attributes:
-        address: of the receiver, as `OTEL_EXPORTER_OTLP_ENDPOINT` has it.
-        protocol: as `OTEL_EXPORTER_OTLP_PROTOCOL` has it.
-        requests: in order.
+        address: address of the receiver, for `OTEL_EXPORTER_OTLP_ENDPOINT`.
+        protocol: protocol, for `OTEL_EXPORTER_OTLP_PROTOCOL`.
+        requests: requests in order.
     """
 
     address: str
@@ -37,7 +37,7 @@ class Received:
             self._arrived.notify_all()
 
     def variables(self, **others: str) -> dict[str, str]:
-        """The environment of a server that exports to it at once."""
+        """Environment variables of a server that exports to the receiver without delay."""
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.address,
             "OTEL_EXPORTER_OTLP_PROTOCOL": self.protocol,
@@ -46,7 +46,7 @@ class Received:
         }
 
     def wait(self, name: str, count: int = 1) -> list[Span]:
-        """Wait for spans of this name, at most a minute; all of them so far."""
+        """Wait at most a minute for spans of this name; returns all of them so far."""
         with self._arrived:
             self._arrived.wait_for(lambda: len(self.named(name)) >= count, timeout=60)
         return self.named(name)
@@ -68,7 +68,7 @@ class Received:
 
 
 def attributes(holder: Any) -> dict[str, object]:
-    """Of a span or a resource, as Python's values."""
+    """The attributes of a span or a resource, as Python values."""
     return {
         each.key: getattr(each.value, each.value.WhichOneof("value")) for each in holder.attributes
     }

@@ -1,4 +1,4 @@
-"""Models for processes of their own: what `ModelProcess` opens there, by name."""
+"""Functions that `ModelProcess` calls by name to open models in processes of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILING, HANGING, KILLING = 500, 501, 502  # source tokens that make a step do s
 
 
 class TouchyRunner(FakeRunner):
-    """Does what some source tokens say; otherwise a `FakeRunner`."""
+    """A `FakeRunner` that fails, hangs or dies at some source tokens."""
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out the plan, or fail, hang or die with it."""
@@ -32,7 +32,7 @@ class TouchyRunner(FakeRunner):
         if FAILING in tokens:
             raise RuntimeError("the secret of this failure")
         if HANGING in tokens:
-            os.kill(os.getppid(), signal.SIGUSR1)  # for the test to know
+            os.kill(os.getppid(), signal.SIGUSR1)  # tells the test
             threading.Event().wait()
         if KILLING in tokens:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -40,15 +40,15 @@ class TouchyRunner(FakeRunner):
 
 
 def touchy() -> OpenModel:
-    """A model that can be made to fail, and whose scores are made up."""
+    """A model that can be made to fail, with a `FakeScorer`."""
     return OpenModel(TouchyRunner(LIMITS), FakeScorer(), cache_bytes=4711)
 
 
 class GatedRunner(FakeRunner):
-    """Before its third step, waits until something is written into a pipe.
+    """Waits before its third step until something is written to a pipe.
 
     Args:
-        pipe: a named one.
+        pipe: path of a named pipe.
     """
 
     def __init__(self, pipe: Path) -> None:
@@ -56,32 +56,32 @@ class GatedRunner(FakeRunner):
         self._pipe = pipe
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Carry out the plan, in time."""
+        """Carry out the plan; the third one waits for the pipe."""
         if len(self.plans) == 2:
             self._pipe.read_bytes()
         return super().execute(plan)
 
 
 def gated(pipe: Path) -> OpenModel:
-    """A model that writes twenty tokens, the first two of them at once."""
+    """A model that generates two tokens at once, and eighteen more after a write to the pipe."""
     return OpenModel(GatedRunner(pipe), None, cache_bytes=1)
 
 
 def slow_to_open(pipe: Path) -> OpenModel:
-    """A model that is open when something is written into a pipe, and says before that it waits."""
+    """A model that signals that it is opening, and opens when something is written to a pipe."""
     os.kill(os.getppid(), signal.SIGUSR1)
     pipe.read_bytes()
     return touchy()
 
 
 def with_its_oom_score() -> OpenModel:
-    """A model whose caches are as large as its process was likely to be killed for memory."""
+    """A model with its process's `oom_score_adj` during opening as `cache_bytes`."""
     score = int(Path("/proc/self/oom_score_adj").read_text())
     return OpenModel(FakeRunner(LIMITS), None, cache_bytes=score)
 
 
 def opened_in_background(bundle: Path, manifest_sha256: str) -> OpenModel:
-    """A model of a bundle whose caches are as large as the niceness of the thread that opens it."""
+    """A model of a bundle with the niceness of the opening thread as `cache_bytes`."""
     niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     settings = Settings(threads=NUM_THREADS)
     opened = open_model(bundle, settings, manifest_sha256, BACKGROUND_NICENESS)
@@ -94,12 +94,12 @@ def laned() -> OpenModel:
 
 
 def without_memory_to_score() -> OpenModel:
-    """A model whose scorer can't be loaded for want of memory."""
+    """A model with a scorer that can't be loaded because memory runs out."""
     return _unscored(MemoryError("so much"))
 
 
 def without_scoring_graph() -> OpenModel:
-    """A model whose scorer can't be loaded."""
+    """A model with a scorer that can't be loaded."""
     return _unscored(ValueError("the secret of this failure"))
 
 
@@ -110,36 +110,36 @@ def _unscored(failure: Exception) -> OpenModel:
 
 
 class _Unreadable(int):
-    """A number that can be pickled, but not read again."""
+    """A number that can be pickled, but not unpickled."""
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return int, ("this is no number",)
 
 
 class NonsenseRunner(FakeRunner):
-    """Its steps bring what is no `StepOutput`."""
+    """A runner with steps that return something else than a `StepOutput`."""
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Carry out the plan, and bring more than was asked for."""
+        """Carry out the plan, and return an output that can't be unpickled."""
         return dataclasses.replace(super().execute(plan), num_padding=_Unreadable())
 
 
 def talking_nonsense() -> OpenModel:
-    """A model whose process says what the server can't read."""
+    """A model with a process that sends messages that the server can't read."""
     return OpenModel(NonsenseRunner(LIMITS), None, cache_bytes=1)
 
 
 def unusable() -> OpenModel:
-    """No model, and a reason that the user can do something about."""
+    """Fail to open, for a reason that the user can fix."""
     raise StartupError("the bundle is of another time: export it again")
 
 
 def broken() -> OpenModel:
-    """No model, through a mistake of ours."""
+    """Fail to open because of a defect."""
     raise ValueError("the secret of this failure")
 
 
 def killed() -> OpenModel:
-    """No model: the process is killed, as for want of memory."""
+    """Kill the process, as the kernel does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("still there")

@@ -16,7 +16,7 @@ def greedy_steps(
     bos_id: int = 2,
     top_k: int | None = None,
 ) -> list[StepOutput]:
-    """Sources into rows 0, 1, ..., then greedy steps that no EOS stops."""
+    """Encode sources into rows 0, 1, ..., then run greedy steps, which do not stop at EOS."""
     rows = len(sources)
     encodes = [EncodeItem((row,), source) for row, source in enumerate(sources)]
     token_ids = np.full(rows, bos_id, np.int64)

@@ -25,7 +25,7 @@ _ids = itertools.count(1)
 def submitted(
     request: GenerationRequest, max_new_tokens: int = 24, now: float = 0.0
 ) -> EngineRequest:
-    """A request as the engine would submit it, with an id of its own."""
+    """A request in the form that the engine submits, with a new id."""
     return EngineRequest(next(_ids), request, max_new_tokens, now)
 
 
@@ -35,7 +35,7 @@ def entries_of(scheduler: Scheduler) -> dict[int, RequestEntry]:
 
 
 def rows_of(scheduler: Scheduler, request: EngineRequest) -> list[int]:
-    """The rows that a request is in; none if it waits or has finished."""
+    """The rows of a request; none if it waits or has finished."""
     entry = entries_of(scheduler).get(request.id)
     return [] if entry is None else entry.rows
 
@@ -47,7 +47,7 @@ def is_waiting(scheduler: Scheduler, request: EngineRequest) -> bool:
 
 
 def ids(requests: Iterable[EngineRequest | RequestEntry | Finished]) -> list[int]:
-    """Of some requests, or of what stands for them."""
+    """The ids of requests, records or results."""
     return [request.id for request in requests]
 
 
@@ -62,7 +62,7 @@ def search(
     client_id: str = "",
     priority: Priority = Priority.NORMAL,
 ) -> EngineRequest:
-    """A search for the source (to which EOS is added), as the engine would submit it."""
+    """A search for the source, to which EOS is added, in the form that the engine submits."""
     request = GenerationRequest(
         (*source, EOS),
         options or SearchOptions(),
@@ -77,7 +77,7 @@ def search(
 def moody_runner(
     max_rows: int, vocab_size: int = 24, max_target_positions: int = 24
 ) -> tuple[Scheduler, FakeRunner]:
-    """A runner whose logits follow from source and tokens, and a scheduler for it."""
+    """A runner with logits that depend on source and tokens, and a scheduler for it."""
     limits = RunnerLimits(max_rows, 16, max_target_positions, 2, vocab_size)
     runner = FakeRunner(limits, scores=moody(vocab_size))
     return Scheduler([limits], bos_id=2, eos_id=EOS, encode_token_budget=100), runner
@@ -86,7 +86,7 @@ def moody_runner(
 def outputs_foreseen(
     scheduler: Scheduler, runner: ModelRunner, plan: StepPlan, most: int, now: float
 ) -> list[StepOutput]:
-    """Of the plan's step and those that are foreseen after it, `most` together."""
+    """The outputs of the plan's step and of the uninterrupted steps after it, at most `most`."""
     num_steps = min(scheduler.num_uninterrupted_steps(), most)
     outputs = [runner.execute(plan)]
     while len(outputs) < num_steps and scheduler.can_continue(outputs[-1], now):
@@ -98,7 +98,7 @@ def outputs_foreseen(
 def run_all(
     scheduler: Scheduler, runner: ModelRunner, max_steps: int = 1000
 ) -> dict[int, GenerationResult]:
-    """Iterate until no request is left; the result of each, by id."""
+    """Iterate until no request is left; returns the results by id."""
     results: dict[int, GenerationResult] = {}
     for _ in range(max_steps):
         schedule = scheduler.schedule(0.0)

@@ -26,7 +26,7 @@ class BareLoop:
     """The graph, bound to arrays as the engine's runner binds it.
 
     Args:
-        bundle: whose graph to run.
+        bundle: bundle with the graph.
         num_rows: rows of each step.
         source_length: tokens of each row's source.
         max_source, max_target: positions that the caches have room for.

@@ -15,7 +15,7 @@ class GpuPlan:
         concurrency: texts in flight in the engine.
         beams: beam sizes.
         step_repeats: steps that are timed at each batch size.
-        seconds: of a point in the engine or over gRPC.
+        seconds: duration of a point in the engine or over gRPC.
         grpc_calls, texts_per_call: calls in flight, and texts in each.
         length: target tokens of the timed steps.
     """

@@ -152,8 +152,8 @@ class CapacityTest:
 
     Attributes:
         session: what the trials have in common; has a promise.
-        plan: of the trials, whose duration is the least. An open loop's rate is where the search
-            begins; a closed loop is run first, briefly, to estimate it.
+        plan: plan of the trials, with their shortest duration. The search begins at an open loop's
+            rate; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
         max_trials: largest number of trials.
         disturbance: the reason why a trial that broke its promise was disturbed, and is repeated;

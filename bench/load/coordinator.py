@@ -37,7 +37,7 @@ class Outcome:
         lags: how late the generators' event loops were, in seconds.
         seconds: how long it went on, warm-up included; less than planned if it was broken off.
         broken_off: why; "" if it was not.
-        cpu_seconds: of each process of the generator.
+        cpu_seconds: CPU time of each process of the generator.
         num_in_flight: calls in progress at the last report.
     """
 

@@ -17,9 +17,9 @@ class HostTimes:
     """CPU time since the machine started, in seconds over all cores.
 
     Attributes:
-        busy: of all processes and the kernel.
-        stolen: in which a virtual machine was ready to run and its host did something else.
-        own: of this process, which is not the load generator's.
+        busy: time of all processes and the kernel.
+        stolen: time in which a virtual machine was ready to run and its host did something else.
+        own: time of this process, which is not the load generator's.
         when: `time.monotonic`.
     """
 

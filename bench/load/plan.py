@@ -29,7 +29,7 @@ class LoadPlan:
         duration: seconds that are measured.
         warmup: seconds before them, that are not.
         timeout: seconds that a call may take.
-        seed: of the arrivals and of the order of the texts.
+        seed: random seed of the arrivals and of the order of the texts.
         stream: StreamTranslate instead of Translate.
         texts_per_request: texts in a request.
         processes: processes that make the load.

@@ -92,9 +92,9 @@ class CTranslate2Backend:
         names = self._names
         results = self._translator.translate_batch(
             [[names[token_id] for token_id in request.source_ids] for request in requests],
-            # Likewise one search for the batch; it always stops a beam at the first `beam_size`.
+            # One beam size for the batch; it always stops a beam at the first `beam_size`.
             beam_size=max(request.options.beam_size for request in requests),
-            # One limit for the batch: each sequence is cut to its own below, as ours are.
+            # One limit for the batch: each sequence is cut to its own limit below, like ours.
             max_decoding_length=max(max_new_tokens),
             min_decoding_length=0,  # its default of 1 forbids an empty translation
             max_input_length=0,  # lengths were checked

@@ -181,7 +181,7 @@ class Models:
 
     Attributes:
         work: where models are made.
-        size: of the speed model: "base", or "small".
+        size: size of the speed model, "base" or "small".
         checkpoint: a trained model to measure as well; None for the speed model alone.
         texts: for that, one a line.
     """

@@ -50,7 +50,7 @@ class RunFigures:
         cpu_cores: cores that the server kept busy.
         tokens_per_cpu_second: target tokens per second of the server's CPU time.
         memory_bytes: most resident memory of the server.
-        memory_growth: of the resident memory, a share; see `memory_growth`.
+        memory_growth: relative growth of the resident memory; see `memory_growth`.
     """
 
     requests_per_second: float
@@ -118,7 +118,7 @@ class Cell:
         load, system: which.
         settings: options of the system.
         runs: one a repetition.
-        latency: of the answered requests of all runs together: a percentile needs many.
+        latency: latency of the answered requests of all runs, since a percentile needs many.
         p99_with_failed: seconds; that of all requests of all runs, where a failed one counts as
             infinitely late, so that refusing slow requests does not lower it. At least
             `statistics.MAX_SECONDS` where more failed than lie above the percentile; None where

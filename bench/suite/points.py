@@ -36,7 +36,7 @@ class Load:
 
     Attributes:
         concurrency: users of a closed loop; None for an open one.
-        share: of the reference rate, for an open loop; None for a closed one.
+        share: fraction of the reference rate, for an open loop; None for a closed one.
         beam_size: hypotheses; 1 is greedy.
         of_own: whether the share is of our own throughput instead of the plan's reference.
     """
@@ -119,7 +119,7 @@ class SuitePlan:
         open_samples: an open loop lasts until so many requests are expected,
         open_max_seconds: but no longer than this,
         open_least_samples: unless fewer than these are expected by then.
-        budget_seconds: of all; where it would take longer, the last loads are measured once.
+        budget_seconds: time for all; if it would take longer, the last loads are measured once.
         sweep_first_samples: expected requests in the first rounds of an open loop's sweep,
         sweep_samples: and in its last one, enough to score it by a percentile (see
             `bench.suite.scoring`),

@@ -30,7 +30,7 @@ class Round:
     """One round of the search.
 
     Attributes:
-        seconds, warmup: of each run.
+        seconds, warmup: duration and warm-up of each run, in seconds.
         keep: how many go on to the next round; of the last, 1.
     """
 

@@ -54,7 +54,7 @@ class Glossary:
 
     Attributes:
         entries: a translation, or several accepted ones as "Hund|Hundes|Hunde", for each term.
-        name: of a glossary that the server has; its terms count where `entries` has no others.
+        name: name of a glossary of the server; for the same term, `entries` take precedence.
     """
 
     entries: Mapping[str, str] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class TranslationError(Exception):
         message: from the server, or from gRPC.
         request_id: identifies the call in the server's log; "" if no server answered.
         retry_after_seconds: when the same call may succeed; None if the server gave no hint.
-        field, description: of an INVALID_ARGUMENT, which field is wrong and how; else "".
+        field, description: wrong field and its error, for INVALID_ARGUMENT; else "".
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class AttentionView:
         translation: the one that was given, or made.
         finish_reason: why its generation ended; UNSPECIFIED if it was given.
         source_tokens: what the encoder read: rows of "encoder_self", columns of it and of "cross".
-        tokens: of the translation: rows of "cross" and "decoder_self".
+        tokens: tokens of the translation: rows of "cross" and "decoder_self".
         input_tokens: what the decoder read: columns of "decoder_self".
         source_words, words: the index of the word that each of `source_tokens` and `tokens`
             belongs to.

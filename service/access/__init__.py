@@ -1,5 +1,5 @@
-"""Who may call what, and how much: API keys, tokens of an issuer, quotas and what was used of them.
+"""Access control: API keys, tokens of an issuer, quotas and their usage.
 
-Owns the file of keys and the database of usage. Knows neither gRPC nor HTTP: `service.calls` finds
-the credential of a call and asks here.
+This package owns the file of keys and the database of usage. It knows neither gRPC nor HTTP:
+`service.calls` finds the credential of a call and passes it on.
 """

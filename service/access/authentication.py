@@ -15,7 +15,7 @@ from service.access.principal import PRIORITIES, Principal
 from service.access.usage import Charge, Figures, UsageLedger
 from service.errors import PermissionDeniedError, UnauthenticatedError
 
-# In the order in which they count, if a call has several.
+# In order of precedence, if a call has several.
 _SCHEMES = ("bearer", "deepl-auth-key")
 _HEADERS = ("x-api-key", "x-goog-api-key")
 _AUTHORIZATION = "authorization"
@@ -30,19 +30,20 @@ MISSING = (
 
 
 class Authenticator(Protocol):
-    """Tells whose a credential is."""
+    """Finds the principal of a credential."""
 
     async def authenticate(self, credential: str) -> Principal | None:
-        """Whose it is; None if it is none of this kind, or nobody's.
+        """The principal of the credential, or None if it is unknown or of another kind.
 
         Raises:
-            UnauthenticatedError: it is of this kind and not valid; the message says why.
+            UnauthenticatedError: the credential is of this kind and not valid; the message says
+                why.
         """
         ...
 
 
 def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """The key or token in a call's metadata or headers, names in lower case; "" if none."""
+    """The key or token in a call's metadata or headers, with names in lower case; "" if none."""
     found: dict[str, str] = {}
     for name, value in metadata:
         if name in _NAMES and isinstance(value, str):
@@ -54,7 +55,7 @@ def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def credential_in_query(query: bytes) -> str:
-    """The key in a URL's parameters, `key=KEY`, as Google's clients send it; "" if none."""
+    """The key in a URL's query, `key=KEY`, where Google's clients send it; "" if none."""
     if len(query) > _MAX_QUERY_CHARACTERS:
         return ""
     pairs = parse_qsl(query.decode("latin-1"))
@@ -62,13 +63,13 @@ def credential_in_query(query: bytes) -> str:
 
 
 class Grant:
-    """What one call may do, and what it has used.
+    """The permissions and the usage of one call.
 
     Args:
-        principal: who makes it; None on a server that takes calls from anyone, where everything is
-            allowed and nothing is counted.
+        principal: principal that makes the call; None on a server without authentication, which
+            allows everything and counts nothing.
         ledger: counts usage.
-        clock: seconds since the epoch.
+        clock: returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class Grant:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.principal = principal
-        self.num_characters = 0  # that were charged and not given back
+        self.num_characters = 0  # charged and not given back
         self._ledger = ledger or UsageLedger()
         self._clock = clock
         self._charges: list[Charge] = []
 
     @property
     def owner(self) -> str:
-        """Whose the things are that the call makes; "" without a principal: everyone's."""
+        """Owner of the objects that the call creates; "" (everyone) without a principal."""
         return self.principal.client if self.principal else ""
 
     def begin(self, method: str) -> None:
@@ -117,7 +118,7 @@ class Grant:
         """The priority of a call that asks for `wanted`; "" leaves the choice to the server.
 
         Raises:
-            PermissionDeniedError: it asks for more than the principal may have.
+            PermissionDeniedError: `wanted` is higher than the principal's highest priority.
         """
         highest = self.principal.max_priority if self.principal else ""
         if not highest or PRIORITIES.index(wanted or "normal") <= PRIORITIES.index(highest):
@@ -127,7 +128,7 @@ class Grant:
         raise PermissionDeniedError(f"options.priority: the key allows {highest} at most")
 
     def check_characters_left(self) -> None:
-        """Raise QuotaError if not one character is left."""
+        """Raise QuotaError if no character is left."""
         if self.principal is not None:
             self._ledger.check_characters_left(self.principal, self._clock())
 
@@ -135,7 +136,7 @@ class Grant:
         """Count the characters of the call's texts.
 
         Raises:
-            QuotaError: they are more than are left; none is counted.
+            QuotaError: fewer characters are left; none is counted.
         """
         if self.principal is not None:
             charge = self._ledger.take_characters(self.principal, num_characters, self._clock())
@@ -154,19 +155,20 @@ class Grant:
         self._charges, self.num_characters = [], 0
 
     def figures(self) -> Figures | None:
-        """What the principal has used of its quotas; None without a principal."""
+        """The principal's usage and limits; None without a principal."""
         if self.principal is None:
             return None
         return self._ledger.figures(self.principal, self._clock())
 
 
 class AccessControl:
-    """Tells whose calls are, by their credentials.
+    """Authenticates calls by their credentials.
 
     Args:
-        authenticators: asked in turn; none for a server that takes calls from anyone.
+        authenticators: authenticators to try in this order; none for a server that needs no
+            credentials.
         ledger: counts usage.
-        clock: seconds since the epoch.
+        clock: returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -185,10 +187,10 @@ class AccessControl:
         return not self._authenticators
 
     async def identify(self, credential: str) -> Grant:
-        """The grant of a call, which has yet to begin.
+        """The grant of a call, on which `begin` has not been called.
 
         Raises:
-            UnauthenticatedError: the credential is missing, expired, or nobody's.
+            UnauthenticatedError: the credential is missing, expired or unknown.
         """
         if self.is_open:
             return Grant()

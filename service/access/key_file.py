@@ -1,7 +1,7 @@
-"""The file of keys: JSON Lines, one key a line.
+"""The file of keys: JSON Lines, one key in each line.
 
-JSON Lines, because an error can name its line, and because a large file is read in small steps,
-between which Python's global lock is free for the event loop.
+With JSON Lines, an error can name its line, and a large file is read in small steps, between which
+Python's global lock is free for the event loop.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _MODE = 0o600
 
 
 class KeyFileError(Exception):
-    """The file can't be read, or has an error; the message names file and line."""
+    """The file can't be read or has an error; the message names file and line."""
 
 
 def read_keys(path: Path) -> dict[str, StoredKey]:
-    """The keys of a file, by id.
+    """Read the keys of a file, by id.
 
     Raises:
-        KeyFileError: it can't be read, or a line is wrong.
+        KeyFileError: the file can't be read, or a line is wrong.
     """
     return {key.id: key for _, key in _checked(path)}
 
 
 def read_lines(path: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """The lines of a file, checked, by the key's id, and the names of the keys.
+    """Read and check the lines of a file, by key id, and the names of the keys.
 
-    For a server: lines are small, and of no concern to the garbage collector, which would hold up
-    the event loop while it looks at a hundred thousand keys.
+    A server keeps lines instead of objects: they are small, and the garbage collector, which would
+    block the event loop while it visits a hundred thousand keys, ignores them.
 
     Raises:
-        KeyFileError: as `read_keys`.
+        KeyFileError: the file can't be read, or a line is wrong.
     """
     lines, names = {}, set()
     for line, key in _checked(path):
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> tuple[dict[str, str], frozenset[str]]:
 
 def _checked(path: Path) -> Iterator[tuple[str, StoredKey]]:
     """Each line with its key. Raises KeyFileError."""
-    seen: set[str] = set()  # names and ids, which can't be the same: the name is quoted
+    seen: set[str] = set()  # names, which are quoted here, and ids
     try:
         with path.open(encoding="utf-8") as lines:
             if os.fstat(lines.fileno()).st_size > _MAX_BYTES:
@@ -77,14 +77,14 @@ def _key(path: Path, number: int, line: str) -> StoredKey:
     try:
         return from_line(line)
     except ValueError as exc:
-        raise KeyFileError(f"{path}, line {number}: {exc}") from None  # no part of the line
+        raise KeyFileError(f"{path}, line {number}: {exc}") from None  # without the line itself
 
 
 def write_keys(path: Path, keys: dict[str, StoredKey]) -> None:
-    """Replace the file, at once: whoever reads it sees the old one or the new one.
+    """Replace the file atomically: readers see either the old file or the new one.
 
     Raises:
-        KeyFileError: it can't be written.
+        KeyFileError: the file can't be written.
     """
     path = path.resolve()  # a symbolic link stays one
     try:
@@ -104,7 +104,7 @@ def write_keys(path: Path, keys: dict[str, StoredKey]) -> None:
 
 
 def _copy_owner(path: Path, descriptor: int) -> None:
-    """Keep the owner of the file: root may write the file of a server that is not root."""
+    """Keep the owner of the file: root may write the file of a server that runs as another user."""
     os.fchmod(descriptor, _MODE)
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
@@ -114,12 +114,12 @@ def _copy_owner(path: Path, descriptor: int) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other writers out: they wait.
+    """Lock the file against other writers, which wait.
 
-    The lock is a file of its own, because the file of keys is replaced.
+    The lock is a separate file, because the file of keys is replaced.
 
     Raises:
-        KeyFileError: the lock can't be written.
+        KeyFileError: the lock file can't be written.
     """
     path = path.resolve()
     lock = path.with_name(f".{path.name}.lock")

@@ -26,12 +26,12 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""What tokens may be signed with: public keys only. With `none` or HMAC, anyone could sign them."""
+"""Accepted signature algorithms, all with public keys: anyone could sign with `none` or HMAC."""
 _REFRESH_SECONDS = 300.0
-# After a failure, and between two fetches for tokens whose key is unknown.
+# Pause after a failure, and between two fetches for tokens with unknown keys.
 RETRY_SECONDS = 10.0
 _WAIT_SECONDS = 5.0
-# Calls that wait for a fetch; their requests are in memory, and in no quota yet.
+# Most calls that wait for a fetch: their requests are in memory and not counted in a quota yet.
 _MAX_WAITING = 32
 _FETCH_SECONDS = 10.0
 _MAX_BYTES = 2**20
@@ -43,18 +43,18 @@ _log = logging.getLogger("dragoman.keys")
 
 
 class KeySet:
-    """The keys of an issuer, as they were when they were last fetched with success.
+    """The keys of an issuer, from the last successful fetch.
 
-    An answer that fails, or has no usable key, changes nothing: the issuer's trouble locks nobody
-    out whose key is known.
+    A fetch that fails, or finds no usable key, changes nothing, so that an issuer's outage affects
+    no token with a known key.
 
     Args:
-        url: https, http on this machine, or a file's.
-        metrics: tells whether the last fetch succeeded.
-        clock: seconds.
+        url: URL of the set: https, http on this machine, or file.
+        metrics: records whether the last fetch succeeded.
+        clock: returns the time in seconds.
 
     Raises:
-        StartupError: a URL of another kind.
+        StartupError: the URL is of another kind.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class KeySet:
         self._num_waiting = 0
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key with this id; without an id, the only key. Fetches the set if it is unknown.
+        """The key with this id or, without an id, the only key. Fetches the set for an unknown id.
 
         Raises:
-            KeysUnavailableError: no key was fetched yet, or many calls wait for a fetch.
+            KeysUnavailableError: no key has been fetched yet, or too many calls wait for a fetch.
         """
         if (found := self._known(key_id)) is None and self._may_fetch():
             await self._wait()
@@ -91,7 +91,7 @@ class KeySet:
         return found
 
     async def _wait(self) -> None:
-        """Wait a while for a fetch, which goes on when the call that asked for it ends."""
+        """Wait some time for a fetch, which continues if the waiting call ends."""
         fetch = self._refresh()
         if self._num_waiting >= _MAX_WAITING:
             raise KeysUnavailableError("the keys of the token's issuer are being fetched")
@@ -102,7 +102,7 @@ class KeySet:
             self._num_waiting -= 1
 
     async def keep_fresh(self) -> None:
-        """Fetch the set again and again."""
+        """Fetch the set periodically, until cancelled."""
         while True:
             is_fresh = await asyncio.shield(self._refresh())
             await asyncio.sleep(_REFRESH_SECONDS if is_fresh else RETRY_SECONDS)
@@ -117,19 +117,19 @@ class KeySet:
         return is_under_way or self._clock() - self._tried_at >= RETRY_SECONDS
 
     def _refresh(self) -> asyncio.Task[bool]:
-        """The fetch that is under way, or a new one."""
+        """The fetch in progress, or a new one."""
         if self._refreshing is None or self._refreshing.done():
             self._tried_at = self._clock()
             self._refreshing = asyncio.create_task(self._fetch_and_take())
         return self._refreshing
 
     async def _fetch_and_take(self) -> bool:
-        """Take the keys of an answer; whether it had some."""
+        """Fetch the set and keep its keys; returns whether that succeeded."""
         try:
             self._keys = await asyncio.to_thread(lambda: _parsed(_fetched(self._url)))
         except _FAILURES as exc:
             self._metrics.jwks_last_fetch_successful.set(0)
-            if not self._has_failed:  # once, not at each try
+            if not self._has_failed:  # logged once, not at each try
                 _log.error(
                     "keys of the token issuer not fetched: the ones before stay valid",
                     extra={"url": self._url, "error": f"{type(exc).__name__}: {exc}"[:300]},
@@ -144,14 +144,14 @@ class KeySet:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The keys come from the URL of the settings, or not at all."""
+    """Refuses redirects, so that keys come only from the configured URL."""
 
     def redirect_request(self, *_: object) -> None:
-        """Follow none: urllib raises HTTPError."""
+        """Return None, so that urllib raises HTTPError."""
 
 
 def _fetched(url: str) -> bytes:
-    """The answer at a URL. Raises OSError or ValueError."""
+    """Fetch a URL. Raises OSError or ValueError."""
     if url.startswith("file:"):
         path = Path(urllib.request.url2pathname(urlsplit(url).path))
         with path.open("rb") as file:
@@ -162,7 +162,7 @@ def _fetched(url: str) -> bytes:
         ends_at = time.monotonic() + _FETCH_SECONDS
         received = bytearray()
         with opener.open(asked, timeout=_FETCH_SECONDS) as response:
-            # The timeout is of one read: an answer byte by byte would hold up all further fetches.
+            # The timeout is for one read: an answer in single bytes would block further fetches.
             while len(received) <= _MAX_BYTES and (piece := response.read1(_MAX_BYTES)):
                 received += piece
                 if time.monotonic() > ends_at:
@@ -181,7 +181,7 @@ def _parsed(data: bytes) -> dict[str | None, jwt.PyJWK]:
         raise ValueError("not a JSON Web Key Set")
     keys: dict[str | None, jwt.PyJWK] = {}
     for each in found[:_MAX_KEYS]:
-        # Of kinds that are not known here, or are for something else, there may be some.
+        # A set may contain keys of unknown kinds or for other purposes, which are ignored.
         with contextlib.suppress(jwt.PyJWTError, ValueError, TypeError, KeyError):
             if isinstance(each, dict) and each.get("use", "sig") == "sig":
                 key = jwt.PyJWK.from_dict(each)

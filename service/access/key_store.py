@@ -1,4 +1,4 @@
-"""The keys that are valid now: those of the file, which is read again when it changes."""
+"""The valid keys: those of the file, which is read again when it changes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
 CHECK_SECONDS = 1.0
-"""Between two looks at the file: a revoked key is refused after this and the time to read it."""
+"""Time between two checks of the file. A revoked key is refused after this and the reading time."""
 
-_Signature = tuple[int, int, int, int] | None  # of a version of the file; None: there is none
+_Signature = tuple[int, int, int, int] | None  # of a version of the file; None without a file
 
 _log = logging.getLogger("dragoman.keys")
 
 
 class KeyStore:
-    """An `Authenticator` by the keys of a file.
+    """An `Authenticator` for the keys of a file.
 
     Args:
-        path: the file.
-        metrics: tells how many keys there are, and whether the file is as it should be.
+        path: path of the file.
+        metrics: records the number of keys, and whether the last reading succeeded.
         on_change: called with the names of the keys after each reading.
     """
 
@@ -39,17 +39,17 @@ class KeyStore:
         self._on_change = on_change
         self._lines: dict[str, str] = {}  # by id
         self._signature: _Signature = None
-        self._error = ""  # of the last reading, if it failed
+        self._error = ""  # error of the last reading, if it failed
 
     async def authenticate(self, credential: str) -> Principal | None:
-        """Whose the key is."""
+        """The principal that the key belongs to, or None if the key is unknown."""
         return keys.find(self._lines, credential)
 
     async def load(self) -> None:
         """Read the file for the first time.
 
         Raises:
-            StartupError: it can't be read, or is wrong.
+            StartupError: the file can't be read or has an error.
         """
         try:
             await self._read()
@@ -57,18 +57,18 @@ class KeyStore:
             raise StartupError(f"--keys: {exc}; `dragoman keys add` writes such a file") from exc
 
     async def watch(self) -> None:
-        """Read the file again whenever it changes; if it is wrong, the keys stay as they were."""
+        """Read the file again when it changes, until cancelled; after an error the keys stay."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the file again if it has changed, or could not be read."""
+        """Read the file again if it has changed or could not be read."""
         if not self._error and await asyncio.to_thread(_signature, self._path) == self._signature:
             return
         try:
             await self._read()
-        except Exception as exc:  # whatever it is: a revoked key must not stay valid for ever
+        except Exception as exc:  # any error: the task must go on, or revoked keys would stay valid
             self._metrics.keys_last_reload_successful.set(0)
             if self._error != (error := f"{exc}" or type(exc).__name__):  # once, not at each try
                 _log.error("keys not reloaded: the ones before stay valid", extra={"error": error})
@@ -78,7 +78,7 @@ class KeyStore:
             _log.info("keys reloaded", extra={"keys": len(self._lines)})
 
     async def _read(self) -> None:
-        # Taken before the reading: a change meanwhile is noticed afterwards.
+        # Taken before reading, so that a change during it is noticed afterwards.
         self._signature = await asyncio.to_thread(_signature, self._path)
         self._lines, names = await asyncio.to_thread(read_lines, self._path)
         self._on_change(names)

@@ -1,7 +1,7 @@
-"""API keys: what one looks like, its hash, and the line of the file that describes it.
+"""API keys: their form, their hash, and their line in the file of keys.
 
-A key is 256 random bits, so nobody can guess it, and a fast hash keeps it: a slow one, as for
-passwords, protects secrets that can be guessed, and would cost each call its time.
+A key has 256 random bits, so it cannot be guessed, and a fast hash is enough to store it. A slow
+hash, as for passwords, protects secrets that can be guessed, and would delay each call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATTERN = re.compile(r"drg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _ID = re.compile(r"[0-9a-f]{16}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-"""Of keys and tenants: short enough for logs and labels of metrics."""
+"""Names of keys and tenants, which are short enough for logs and labels of metrics."""
 MAX_LIMIT = 10**15
 
 _LIMITS = ("requests_per_minute", "characters_per_day", "characters_per_month")
@@ -31,12 +31,12 @@ _FIELDS = ("name", "id", "sha256", "tenant", "models", "calls", "max_priority", 
 
 @dataclass(frozen=True)
 class StoredKey:
-    """A key as the file has it.
+    """A key in the file of keys.
 
     Attributes:
-        id: the part of the key that is no secret.
-        sha256: of the whole key, in hexadecimal digits.
-        principal: who has it.
+        id: the part of the key that is not secret.
+        sha256: hash of the whole key, in hexadecimal digits.
+        principal: holder of the key.
     """
 
     id: str
@@ -44,34 +44,34 @@ class StoredKey:
     principal: Principal
 
     def matches(self, key: str) -> bool:
-        """Whether `key` is this one; takes the same time whatever it is."""
+        """Whether `key` is this one; takes the same time for every key."""
         return hmac.compare_digest(self.sha256, _hash(key))
 
 
 def new_key(principal: Principal) -> tuple[str, StoredKey]:
-    """A new key, which is nowhere else, and what to store of it."""
+    """Make a new key; returns the key itself, which is not stored, and its stored form."""
     key_id = secrets.token_hex(8)
     key = f"drg_{key_id}_{secrets.token_urlsafe(32)}"
     return key, StoredKey(key_id, _hash(key), principal)
 
 
 def id_of(key: str) -> str:
-    """The id in a key; "" if this is no key of ours."""
+    """The id in a key; "" if the text is not a key."""
     found = _PATTERN.fullmatch(key)
     return found[1] if found else ""
 
 
 def find(lines: Mapping[str, str], key: str) -> Principal | None:
-    """Whose `key` is, among checked lines of the file by id; None for nobody's."""
+    """The holder of `key` by the checked lines of the file; None if the key is unknown."""
     line = lines.get(id_of(key))
-    if line is None:  # which the time of an answer may tell: an id is no secret
+    if line is None:  # the answer's time may reveal this: an id is not secret
         return None
     stored = from_line(line)
     return stored.principal if stored.matches(key) else None
 
 
 def to_line(key: StoredKey) -> str:
-    """The line of the file."""
+    """The line of a key in the file."""
     who = key.principal
     values: dict[str, Any] = {
         "name": who.name,
@@ -89,7 +89,7 @@ def to_line(key: StoredKey) -> str:
 
 
 def from_line(line: str) -> StoredKey:
-    """The key of a line. Raises ValueError, which names the field."""
+    """Parse a line of the file. Raises ValueError, which names the field."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
@@ -97,14 +97,14 @@ def from_line(line: str) -> StoredKey:
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     if unknown := sorted(set(values) - set(_FIELDS)):
-        name = unknown[0][:40]  # less than a hash, which may have got there
+        name = unknown[0][:40]  # shorter than a hash, which may be there by mistake
         raise ValueError(f"there is no field {name!r}; there are {', '.join(_FIELDS)}")
     key_id, digest = _matching(values, "id", _ID), _matching(values, "sha256", _HASH)
     return StoredKey(key_id, digest, principal_of(values))
 
 
 def principal_of(values: Mapping[str, Any]) -> Principal:
-    """The holder of a key that these values describe. Raises ValueError, which names the field."""
+    """The principal that these values describe. Raises ValueError, which names the field."""
     return Principal(
         name=_matching(values, "name", NAME),
         expires=_expiry(values.get("expires")),
@@ -113,7 +113,7 @@ def principal_of(values: Mapping[str, Any]) -> Principal:
 
 
 def description_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a principal may do, as arguments of `Principal`; other values are ignored.
+    """The permissions among some values, as arguments of `Principal`; others are ignored.
 
     Raises:
         ValueError: a value is wrong; the message names the field.
@@ -137,7 +137,7 @@ def _limits_of(values: Mapping[str, Any]) -> Limits:
 
 
 def moment_of(text: str) -> float:
-    """Seconds since the epoch of a date or a time, UTC if it does not say. Raises ValueError."""
+    """Seconds since the epoch of a date or a time, UTC if it has no zone. Raises ValueError."""
     moment = datetime.datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 

@@ -1,19 +1,21 @@
-"""Who makes a call, and what they may do."""
+"""The principal that makes a call, and its permissions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 PRIORITIES = ("low", "normal", "high")
-"""From the lowest to the highest."""
+"""Names of the priorities, from the lowest to the highest."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Quotas in periods of UTC, each from the beginning of its minute, day or month.
+    """Quotas for calendar periods in UTC: minutes, days and months.
 
     Attributes:
-        requests_per_minute, characters_per_day, characters_per_month: None for no limit.
+        requests_per_minute: most requests in a minute; None for no limit.
+        characters_per_day: most characters in a day; None for no limit.
+        characters_per_month: most characters in a month; None for no limit.
     """
 
     requests_per_minute: int | None = None
@@ -23,16 +25,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who makes a call, as a key or a token says.
+    """The holder of a key or token, and its permissions.
 
     Attributes:
-        name: of the key, or "jwt:" and the subject of a token. Usage is counted by it.
-        tenant: whom the key belongs to; "" for nobody in particular.
-        models: the only ones that it may use; None for all.
-        calls: the only methods that it may call, such as "Translate"; None for all.
-        max_priority: the highest of its calls; "" for any.
-        limits: its quotas.
-        expires: seconds since the epoch; None for never.
+        name: name of the key, or "jwt:" and the subject of a token. Usage is counted by it.
+        tenant: name of the tenant that the key belongs to; "" without one.
+        models: names of the models that it may use; None for all.
+        calls: methods that it may call, such as "Translate"; None for all.
+        max_priority: highest priority of its calls; "" for any.
+        limits: quotas.
+        expires: time at which the key or token expires, in seconds since the epoch; None for never.
     """
 
     name: str
@@ -45,5 +47,5 @@ class Principal:
 
     @property
     def client(self) -> str:
-        """The identity that shares a busy server with others: the tenant, or the key alone."""
+        """The client name for fair sharing of a busy server: the tenant, or else the key."""
         return f"tenant:{self.tenant}" if self.tenant else f"key:{self.name}"

@@ -1,4 +1,4 @@
-"""Access control as the settings say: the file of keys, and what is saved of their usage."""
+"""Sets up access control from the settings: the file of keys, tokens, and saved usage."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _log = logging.getLogger("dragoman.keys")
 
 
 class Access:
-    """What admits calls, and the work in the background that it needs.
+    """Access control and its background tasks.
 
     Args:
-        settings: name the file of keys, and the issuer of tokens.
-        metrics: of the keys.
+        settings: settings with the file of keys, and the issuer of tokens.
+        metrics: metrics of the server.
 
     Attributes:
-        control: admits calls; nobody's until `start` has ended, unless no keys are wanted.
+        control: authenticates calls; it refuses all until `start` has ended, unless the settings
+            ask for no credentials.
 
     Raises:
-        StartupError: the settings lack something.
+        StartupError: a setting is missing.
     """
 
     def __init__(self, settings: Settings, metrics: ServerMetrics) -> None:
@@ -56,10 +57,10 @@ class Access:
         self.control = AccessControl(authenticators, self._ledger)
 
     async def start(self) -> None:
-        """Read the files, and watch them.
+        """Read the files, and start to watch them.
 
         Raises:
-            StartupError: one can't be read, or is wrong.
+            StartupError: a file can't be read or has an error.
         """
         if self._keys is not None:
             await self._keys.load()
@@ -71,7 +72,7 @@ class Access:
             self._run("usage", self._usage.save_for_ever(self._ledger))
 
     async def stop(self) -> None:
-        """Stop the work in the background, and save what is not saved."""
+        """Stop the background tasks, and save the remaining changes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -87,7 +88,7 @@ class Access:
 
 
 def _wants_tokens(settings: Settings) -> bool:
-    """Whether tokens are wanted. Raises StartupError if a setting is missing."""
+    """Whether the settings ask for tokens. Raises StartupError if one of them is missing."""
     given = [
         bool(value) for value in (settings.jwt_issuer, settings.jwt_audience, settings.jwks_url)
     ]
@@ -97,8 +98,8 @@ def _wants_tokens(settings: Settings) -> bool:
 
 
 def _tokens(settings: Settings, metrics: ServerMetrics) -> tuple[KeySet, Authenticator]:
-    """What admits calls by tokens. Raises StartupError."""
-    try:  # an extra, and imported only where it is wanted
+    """The authenticator of tokens and its keys. Raises StartupError."""
+    try:  # an extra, imported only if it is needed
         from service.access.key_set import KeySet
         from service.access.tokens import TokenAuthenticator
     except ModuleNotFoundError as exc:

@@ -1,7 +1,7 @@
 """Tokens of an issuer (JSON Web Tokens) in place of API keys.
 
-The claim `sub` names the principal, and the optional claim `dragoman` holds what a line in the file
-of keys does: tenant, models, calls, max_priority and quotas.
+The claim `sub` names the principal, and the optional claim `dragoman` has the same fields as a line
+in the file of keys: tenant, models, calls, max_priority and quotas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from service.access.principal import Principal
 from service.errors import UnauthenticatedError
 
 CLAIM = "dragoman"
-_LEEWAY_SECONDS = 30.0  # between the clocks of issuer and server
+_LEEWAY_SECONDS = 30.0  # tolerated difference between the clocks of issuer and server
 _PLAIN = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,100}")
 _INVALID = "the token is not valid"
 _REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
@@ -31,11 +31,12 @@ _REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
 
 
 class TokenAuthenticator:
-    """An `Authenticator` by tokens that an issuer has signed.
+    """An `Authenticator` for tokens that an issuer has signed.
 
     Args:
-        issuer, audience: what the claims `iss` and `aud` must say.
-        keys: of the issuer.
+        issuer: expected value of the claim `iss`.
+        audience: expected value of the claim `aud`.
+        keys: public keys of the issuer.
     """
 
     def __init__(self, issuer: str, audience: str, keys: KeySet) -> None:
@@ -44,17 +45,17 @@ class TokenAuthenticator:
         self._keys = keys
 
     async def authenticate(self, credential: str) -> Principal | None:
-        """Who the token is for; None if this is no token.
+        """The principal of the token, or None if the credential is not a JWT.
 
         Raises:
-            UnauthenticatedError: it is not valid; the message says why.
-            KeysUnavailableError: it can't be checked now.
+            UnauthenticatedError: the token is not valid; the message says why.
+            KeysUnavailableError: the token can't be checked now.
         """
         if credential.count(".") != 2:
             return None
         try:
             header = jwt.get_unverified_header(credential)
-            # Before a fetch, which only tokens that can be valid are worth.
+            # Checked first, so that an invalid token does not cause a fetch of keys.
             if header.get("alg") not in ALGORITHMS:
                 raise UnauthenticatedError(_INVALID)
             key = await self._keys.find(header.get("kid"))
@@ -71,18 +72,18 @@ class TokenAuthenticator:
             )
         except jwt.PyJWTError as exc:
             reason = next((text for kind, text in _REASONS if isinstance(exc, kind)), _INVALID)
-            raise UnauthenticatedError(reason) from None  # the exception may hold the token
-        except (ValueError, RecursionError):  # JSON that is nested a thousand times
+            raise UnauthenticatedError(reason) from None  # the exception may contain the token
+        except (ValueError, RecursionError):  # deeply nested JSON
             raise UnauthenticatedError(_INVALID) from None
         return _principal(claims)
 
 
 def _principal(claims: dict[str, Any]) -> Principal:
-    """Raises UnauthenticatedError: the claim about this server is wrong."""
+    """The principal of valid claims. Raises UnauthenticatedError if `dragoman` is wrong."""
     subject, values = claims["sub"], claims.get(CLAIM, {})
     if not isinstance(values, dict):
         raise UnauthenticatedError(f"the token's claim {CLAIM} must be an object")
-    # Subjects can be any text: others are named by a hash, under a prefix that no plain one has.
+    # A subject can be any text: unusual ones are named by a hash, with a prefix of their own.
     digest = hashlib.sha256(subject.encode(errors="backslashreplace")).hexdigest()
     name = f"jwt:{subject}" if _PLAIN.fullmatch(subject) else f"jwt#{digest[:32]}"
     try:

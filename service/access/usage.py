@@ -1,8 +1,8 @@
-"""What principals have used in this minute, day and month, and whether there is more left.
+"""Usage of quotas by principals, in the current minute, day and month.
 
-Pure: the time is an argument. A period is one of UTC's calendar, so that its end is known, and a
-count survives a restart as two numbers. Within a period, the sum of what was taken never exceeds
-the limit.
+The functions are pure: the time is an argument. A period is a calendar period in UTC, so that its
+end is known and a count survives a restart as two numbers. Within a period, usage never exceeds the
+limit.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from service.access.principal import Limits, Principal
 from service.errors import QuotaError, QuotaKind, ResourceExhaustedError
 
 MAX_RECORDS = 100_000
-"""Principals of a month that are counted, beyond the keys of the file."""
-# A clock that is set back by less than this stays in its period, whose count would be lost.
+"""Most principals of tokens that are counted in a month, in addition to the keys of the file."""
+# If the clock is set back by less than this, the period continues: its count would be lost.
 _MAX_STEP_BACK_SECONDS = 60
 _MINUTE, _DAY = 60, 86_400
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a principal has used of its quotas, and their limits (None for none).
+    """A principal's usage and limits.
 
     Attributes:
-        characters_in_day, characters_in_month: used so far.
-        characters_per_day, characters_per_month: the limits.
-        day_ends, month_ends: seconds since the epoch.
+        characters_in_day: number of characters used in this day.
+        characters_per_day: limit of the day; None without one.
+        day_ends: end of the day, in seconds since the epoch.
+        characters_in_month: number of characters used in this month.
+        characters_per_month: limit of the month; None without one.
+        month_ends: end of the month, in seconds since the epoch.
     """
 
     characters_in_day: int
@@ -42,7 +45,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Charge:
-    """Characters that were taken, so that they can be given back to the same periods."""
+    """Characters charged to a principal, which can be given back to the same periods."""
 
     name: str
     num_characters: int
@@ -52,7 +55,7 @@ class Charge:
 
 @dataclass
 class Record:
-    """What one principal has used; each period by its first second since the epoch."""
+    """Usage of one principal; a period is named by its first second since the epoch."""
 
     minute: int = 0
     num_requests: int = 0
@@ -64,8 +67,8 @@ class Record:
     def enter(self, now: float) -> None:
         """Begin the periods of this time, if they have not begun.
 
-        If the clock was set back, the counts go back with it: no quota can be used twice by that,
-        and none is used up for longer than its period.
+        This also handles a clock that was set back: no quota can be used twice because of that, and
+        none is used up for longer than its period.
         """
         before, self.minute = self.minute, _period(self.minute, _start_of_minute(now), now)
         if self.minute > before:
@@ -73,7 +76,7 @@ class Record:
         before, self.day = self.day, _period(self.day, _start_of_day(now), now)
         if self.day > before:
             self.characters_in_day = 0
-        # A month has begun or ended only where a day has.
+        # A month can begin or end only together with a day.
         before, self.month = self.month, start_of_month(self.day)
         if self.month > before:
             self.characters_in_month = 0
@@ -83,13 +86,13 @@ class UsageLedger:
     """The usage of all principals.
 
     Args:
-        max_records: how many principals of tokens are counted in a month. Further ones with a limit
-            are refused, so that no limit is exceeded; those without are not counted.
+        max_records: most principals of tokens that are counted in a month. Further principals with
+            a limit are refused, so that no limit is exceeded; those without one are not counted.
 
     """
 
     def __init__(self, max_records: int = MAX_RECORDS) -> None:
-        self._changed: dict[str, None] = {}  # names of those whose records are to be saved
+        self._changed: dict[str, None] = {}  # names of principals with records to be saved
         self._records: dict[str, Record] = {}
         self._max_records = max_records
         self._reserved: frozenset[str] = frozenset()
@@ -97,35 +100,35 @@ class UsageLedger:
         self._forgotten_before = 0  # the month before which records were dropped
 
     def reserve(self, names: frozenset[str]) -> None:
-        """Keep records of these whatever others there are: of the keys in the file."""
+        """Always keep records of these names, which are those of the keys in the file."""
         self._reserved = names
         self._count_others()
 
     def restore(self, records: Iterable[tuple[str, Record]]) -> None:
-        """Go on with the records of an earlier run."""
+        """Continue with the records of an earlier run."""
         self._records.update(records)
         self._count_others()
 
     def record(self, name: str) -> Record:
-        """What is counted of a principal."""
+        """The record of a principal."""
         return self._records[name]
 
     def take_changed(self, count: int) -> list[str]:
-        """Names of up to `count` principals whose records have changed, to save them."""
+        """Remove and return up to `count` names with changed records, to save them."""
         names = list(itertools.islice(self._changed, count))
         for name in names:
             del self._changed[name]
         return [name for name in names if name in self._records]
 
     def put_back(self, names: Iterable[str]) -> None:
-        """Records that could not be saved."""
+        """Put back names with records that could not be saved."""
         self._changed.update(dict.fromkeys(names))
 
     def take_request(self, principal: Principal, now: float) -> None:
         """Count a request.
 
         Raises:
-            QuotaError: this minute's are used up.
+            QuotaError: no request is left in this minute.
         """
         record = self._entered(principal, now)
         limit = principal.limits.requests_per_minute
@@ -142,7 +145,7 @@ class UsageLedger:
         """Check that at least one character is left.
 
         Raises:
-            QuotaError: those of this day or month are used up.
+            QuotaError: no character is left in this day or month.
         """
         try:
             _check_characters(self._entered(principal, now), principal.limits, 1, now)
@@ -154,7 +157,7 @@ class UsageLedger:
         """Count characters, all of them or none.
 
         Raises:
-            QuotaError: they are more than are left of this day or month.
+            QuotaError: fewer characters are left in this day or month.
         """
         record = self._entered(principal, now)
         _check_characters(record, principal.limits, count, now)
@@ -164,10 +167,10 @@ class UsageLedger:
         return Charge(principal.name, count, record.day, record.month)
 
     def give_back(self, charge: Charge, num_characters: int) -> Charge:
-        """Give back some of the characters that were taken, unless their period is over.
+        """Give back some of the charged characters, unless their period is over.
 
         Returns:
-            What is left of the charge.
+            The rest of the charge.
         """
         assert num_characters <= charge.num_characters
         record = self._records.get(charge.name)
@@ -180,7 +183,7 @@ class UsageLedger:
         return replace(charge, num_characters=charge.num_characters - num_characters)
 
     def figures(self, principal: Principal, now: float) -> Figures:
-        """What a principal has used."""
+        """A principal's usage and limits."""
         record = self._entered(principal, now)
         return Figures(
             record.characters_in_day,
@@ -192,7 +195,7 @@ class UsageLedger:
         )
 
     def _entered(self, principal: Principal, now: float) -> Record:
-        """The principal's record, in the periods of now."""
+        """The principal's record, updated to the periods of `now`."""
         record = self._records.get(principal.name)
         if record is None:
             record = self._new(principal, now)
@@ -205,7 +208,7 @@ class UsageLedger:
             self._forget_old(start_of_month(now))
             if self._num_others >= self._max_records:
                 if principal.limits == Limits():
-                    return record  # of no consequence
+                    return record  # not stored, since nothing limits it
                 raise ResourceExhaustedError(
                     "the usage of too many principals is counted already", 60.0, reason="principals"
                 )
@@ -231,7 +234,7 @@ class UsageLedger:
 
 
 def _check_characters(record: Record, limits: Limits, count: int, now: float) -> None:
-    # The month first: where both are used up, the day's end is no time to retry.
+    # The month first: if both are used up, a retry after the day's end would fail.
     _check_left(
         record.characters_in_month, count, limits.characters_per_month, "month",
         _seconds_until(_end_of_month(record.month), now),
@@ -254,7 +257,7 @@ def _check_left(used: int, count: int, limit: int | None, period: str, seconds: 
 
 
 def _period(period: int, start: int, now: float) -> int:
-    """The start of the period of `now`: of `period`, unless that is over or far ahead."""
+    """Return `period`, or `start` if `period` is over or far in the future."""
     return period if start <= period <= now + _MAX_STEP_BACK_SECONDS else start
 
 
@@ -267,7 +270,7 @@ def _start_of_day(now: float) -> int:
 
 
 def start_of_month(now: float) -> int:
-    """The first second of a month, in UTC."""
+    """The first second of the month of `now`, in UTC."""
     day = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return int(datetime.datetime(day.year, day.month, 1, tzinfo=datetime.UTC).timestamp())
 
@@ -277,5 +280,5 @@ def _end_of_month(month: int) -> int:
 
 
 def _seconds_until(moment: float, now: float) -> float:
-    """At least a moment, so that a retry does not come back in the same period."""
+    """Seconds to `moment`, more than 0 so that a retry does not arrive in the same period."""
     return max(0.001, moment - now)

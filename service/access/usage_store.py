@@ -1,7 +1,7 @@
-"""The database of usage: what keys have used, so that a restart does not give it back.
+"""The database of usage, which keeps the counts of quotas over a restart.
 
-SQLite with a write-ahead log, written in a thread, in batches: a crash loses what was counted
-since the last one, about `SAVE_SECONDS`. Each commit is on the disk before the next.
+It is SQLite with a write-ahead log, written in a thread, in batches. A crash loses the counts since
+the last batch, about `SAVE_SECONDS`. Each commit is on the disk before the next one begins.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
 SAVE_SECONDS = 1.0
-"""Between two commits."""
-# Of one commit: copying so many records takes the event loop a millisecond or two.
+"""Time between two commits, in seconds."""
+# Most records of one commit: copying them takes the event loop a millisecond or two.
 _BATCH = 1000
 _FAILURE_LOG_SECONDS = 60.0
 _VERSION = 1
@@ -43,8 +43,8 @@ class UsageStore:
     """Saves the records of a ledger.
 
     Args:
-        path: of the database, which is made if it does not exist.
-        metrics: tells whether saving works.
+        path: path of the database, which is created if it does not exist.
+        metrics: records whether the last save succeeded.
     """
 
     def __init__(self, path: Path, metrics: ServerMetrics) -> None:
@@ -56,10 +56,10 @@ class UsageStore:
         self._failure_logged_at = -_FAILURE_LOG_SECONDS
 
     async def load(self) -> list[tuple[str, Record]]:
-        """The records of an earlier run.
+        """Load the records of an earlier run.
 
         Raises:
-            StartupError: the file is no database, can't be written, or another server has it.
+            StartupError: the file is no database, can't be written, or is in use by another server.
         """
         try:
             return await self._run(self._open)
@@ -70,7 +70,7 @@ class UsageStore:
             ) from exc
 
     async def save_changes(self, ledger: UsageLedger) -> None:
-        """Save what has changed, in several commits if it is much. What fails is tried again."""
+        """Save changed records, in one or more commits. Failed ones are saved the next time."""
         while names := ledger.take_changed(_BATCH):
             rows = [(name, *astuple(ledger.record(name))) for name in names]
             try:
@@ -84,7 +84,7 @@ class UsageStore:
             self._metrics.usage_last_save_successful.set(1)
 
     async def save_for_ever(self, ledger: UsageLedger) -> None:
-        """Save what has changed, again and again."""
+        """Save changed records periodically, until cancelled."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             await self.save_changes(ledger)
@@ -141,7 +141,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _record(row: Sequence[object]) -> tuple[str, Record]:
-    """A record of the database. Raises ValueError: another program has written it."""
+    """Check a record of the database. Raises ValueError if another program has written it."""
     name, *numbers = row
     if not isinstance(name, str) or not all(type(each) is int and each >= 0 for each in numbers):
         raise ValueError(f"has a wrong record of {name!r:.100}")

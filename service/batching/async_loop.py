@@ -1,4 +1,4 @@
-"""The step loop for pipelined steps on a GPU; nothing to do with asyncio.
+"""The step loop for pipelined steps on a GPU; unrelated to asyncio.
 
 The runner accepts a plan while it still executes others.
 """
@@ -21,7 +21,7 @@ class AsyncLoop(StepLoop):
 
     Args:
         runner: runs the model; closed at the end.
-        scheduler, clock, listener, scorer: as for `StepLoop`.
+        scheduler, clock, listener, scorer: same as in `StepLoop`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AsyncLoop(StepLoop):
         return self._scheduler.is_idle and not self._in_flight
 
     def iterate(self) -> None:
-        """Schedule and submit steps, as many as may be in flight; score; update with the oldest."""
+        """Schedule and submit as many steps as may be in flight; score; update with the oldest."""
         schedules = []
         while len(self._in_flight) < self._runner.depth and self._async_scheduler.can_schedule():
             schedules.append(schedule := self._schedule())
@@ -57,7 +57,7 @@ class AsyncLoop(StepLoop):
             self._update(schedule, [self._result(schedule, future)])
 
     def _result(self, schedule: Schedule, future: Future[StepOutput]) -> Step:
-        """Wait for a step. Steps overlap; added up, they take no longer than the time passed."""
+        """Wait for a step. Its time begins at the end of the step before it: steps overlap."""
         outcome = outcome_of(future.result)
         started_at = max(schedule.scheduled_at, self._last_step_end)
         self._last_step_end = self._clock()

@@ -1,12 +1,12 @@
-"""The scheduler for pipelined steps on a GPU; nothing to do with asyncio.
+"""The scheduler for pipelined steps on a GPU; unrelated to asyncio.
 
-It plans a step before the output of the step before it is known. Otherwise the host would wait for
+It plans a step before the output of the previous step is known. Otherwise the host would wait for
 the device during a step, and the device for the host after it. Greedy rows do not need the host:
-the runner feeds each its own best token (`StepPlan.chained`). So a plan follows from a state that
+the runner feeds each its own best token (`StepPlan.chained`). So a plan is made from a state that
 is one or more steps old:
 
-- A row that has ended in the meantime steps again; that output is discarded.
-- Requests join, leave and are cancelled as many steps later as are in flight. With many rows, new
+- A row that has ended since then steps again, and its output is discarded.
+- Joining, leaving and cancelling are delayed by the number of steps in flight. With many rows, new
   requests wait up to three more steps, so that several join at once.
 - Rows don't move while a step is in flight: free rows are given to new requests, or stay free.
 
@@ -29,12 +29,12 @@ from service.decoding.row_states import Indices
 from service.domain.plan import Bools, RunnerLimits, StepOutput, StepPlan
 from service.errors import DragomanError
 
-# With a larger share of free rows than this, rows are made dense instead.
+# With a larger share of free rows than this, no step is scheduled ahead, so that rows can move.
 _MAX_FREE_PART = 0.25
 
-# To let a request join takes the host about as long as a step of many rows takes a GPU, be it one
-# or twenty: launching an encode, and sending what goes with it. So from so many rows on, requests
-# join at every fourth step at most.
+# When requests join, be it one or twenty, the host launches an encode and sends its inputs, which
+# takes about as long as a GPU's step of many rows. So with this many rows or more, requests join at
+# every fourth step at most.
 _MANY_ROWS = 64
 JOIN_EVERY = 4
 
@@ -43,9 +43,10 @@ class AsyncScheduler(Scheduler):
     """A scheduler of one lane that can have several steps in flight.
 
     Args:
-        limits: what the runner can hold.
-        bos_id, eos_id, encode_token_budget: as for `Scheduler`.
-        many_rows: that run, from which on requests join together.
+        limits: limits of the runner.
+        bos_id, eos_id: ids that begin and end a target.
+        encode_token_budget: most source tokens to encode in one iteration.
+        many_rows: number of running rows from which on requests join together.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class AsyncScheduler(Scheduler):
             [limits], bos_id=bos_id, eos_id=eos_id, encode_token_budget=encode_token_budget
         )
         self._many_rows = many_rows
-        self._steps_since_join = 0  # of those that were scheduled ahead
+        self._steps_since_join = 0  # counts steps scheduled ahead
 
     def _make_lanes(
         self, limits: Sequence[RunnerLimits], bos_id: int, eos_id: int
@@ -83,7 +84,7 @@ class AsyncScheduler(Scheduler):
     def _choose(self, now: float, lane: int) -> tuple[list[RequestEntry], list[RequestEntry]]:
         if not self._lane.num_in_flight:
             return super()._choose(now, lane)
-        self._scores.pay()  # none is scored beside a step in flight
+        self._scores.pay()  # nothing is scored beside a step in flight
         self._steps_since_join += 1
         if self.num_running >= self._many_rows and self._steps_since_join < JOIN_EVERY:
             return [], []
@@ -103,32 +104,32 @@ class AsyncLane(Lane):
 
     def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
         super().__init__(number, limits, bos_id=bos_id, eos_id=eos_id)
-        # Of each plan in flight: the request in each of its rows, and those that it admitted.
+        # For each plan in flight: the request in each of its rows, and the requests it admitted.
         self._in_flight: deque[tuple[list[RequestEntry | None], list[RequestEntry]]] = deque()
 
     @property
     def num_in_flight(self) -> int:
-        """Plans whose output has not been taken in."""
+        """Number of plans that have not been updated with their output."""
         return len(self._in_flight)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether every row simply takes the model's best token."""
+        """Whether every row takes the model's best token."""
         return self._decoding.is_greedy
 
     @property
     def is_sparse(self) -> bool:
-        """Whether so many rows are free that they had better be made dense."""
+        """Whether so large a part of the rows is free that the others should move together."""
         return len(self._free_rows) > _MAX_FREE_PART * len(self._owners)
 
     @property
     def continues_after_in_flight(self) -> bool:
-        """Whether a row does not reach its length with the steps in flight."""
+        """Whether any row will continue after the steps in flight."""
         rows = [row for row, entry in enumerate(self._owners) if entry is not None]
         return self._decoding.continues_after(rows, self.num_in_flight)
 
     def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
-        """Plan a step that comes after those in flight."""
+        """Plan a step to follow those in flight."""
         plan = super().plan(admitted)
         if plan is not None:
             self._in_flight.append((list(self._owners), admitted))
@@ -150,7 +151,7 @@ class AsyncLane(Lane):
         return chained
 
     def update(self, output: StepOutput, now: float) -> Update:
-        """Append what the oldest plan in flight brought, for rows that are still in use."""
+        """Append the output of the oldest plan in flight, for rows with the same request."""
         owners, admitted = self._in_flight.popleft()
         admitted = [entry for entry in admitted if entry.state is not RequestState.FINISHED]
         rows = self._still_owned(owners)
@@ -160,21 +161,21 @@ class AsyncLane(Lane):
         return self._report(admitted, finished_rows, now, set(rows.tolist()))
 
     def fail(self, error: DragomanError, now: float) -> list[Finished]:
-        """Finish all requests: the oldest plan in flight failed.
+        """Finish all requests after the oldest plan in flight has failed.
 
-        Those after it went on with caches that can't be trusted; their outputs are left out.
+        The plans after it used caches that can't be trusted; their output is ignored.
         """
         self._in_flight.popleft()
         return super().fail(error, now)
 
     def _still_owned(self, owners: list[RequestEntry | None]) -> Indices:
-        """The rows of a plan that hold the same request now."""
+        """The rows of a plan that still hold the same request."""
         pairs = enumerate(zip(owners, self._owners, strict=False))
         rows = [row for row, (then, now) in pairs if then is not None and then is now]
         return np.array(rows, np.intp)
 
 
 def _is_greedy(entry: RequestEntry) -> bool:
-    """Whether the request needs the host for nothing but to report its tokens."""
+    """Whether the request needs the host only to report its tokens."""
     options = entry.request.options
     return entry.num_rows == 1 and options.sampling is None and not options.has_constraints

@@ -14,12 +14,12 @@ class EngineConfig:
 
     Attributes:
         bos_id, eos_id: the model's ids that begin and end a target.
-        max_waiting: rows of sequences that may wait, beyond those of the runner. Half of it is
-            reserved for new calls.
-        max_queue_seconds: longest expected wait of a call for its first sequence to begin; a call
-            is refused beyond it. None for the limit of `service.engine.admission`.
+        max_waiting: number of rows that may wait, in addition to those of the runner. Half of them
+            are reserved for new calls.
+        max_queue_seconds: longest expected wait of a call for its first sequence to begin; beyond
+            it, a call is refused. None for the automatic limit of `service.engine.admission`.
         encode_token_budget: most source tokens to encode in one iteration.
-        turn_rows_per_lane: up to so many rows for each lane of the runner, lanes take turns, each
+        turn_rows_per_lane: most rows for each lane of the runner with which lanes take turns, each
             with all arithmetic threads; with more, they step concurrently.
         step_seconds: duration of a step of one row, measured before serving; 0 if unknown.
     """

@@ -1,8 +1,9 @@
-"""Translations between the fair queue and their rows, for runners that encode beside their steps.
+"""Translations that wait for rows, for runners that encode on a separate thread.
 
-Among many rows, sources are encoded ahead, before they join. Otherwise every row would wait for
-each encode; and the longer the last one took, the more have come meanwhile to share the next. Among
-few, a source is encoded where it joins: the steps there are short, and it gets the whole processor.
+With many rows in use, sources are encoded before their requests join. Otherwise all rows would wait
+for each encode. The longer an encode takes, the more sources arrive during it and share the next
+one. With few rows, a source is encoded in the iteration in which its request joins: steps are short
+then, and the encode gets the whole processor.
 
 Pure policy, like the scheduler: no tensors, no clock, no threads.
 """
@@ -15,8 +16,8 @@ from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
 from service.domain.plan import EncodedSource
 
-# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
-# of as many rows in the model that ships, one comes free while an encode takes its time.
+# In a full batch, sources for 1 / _AHEAD_PART of the rows are encoded before rows are free. With
+# the included model, about as many rows come free during an encode.
 _AHEAD_PART = 8
 
 
@@ -24,13 +25,13 @@ class EncodeQueue:
     """Translations without rows: those to encode, those being encoded, and those that may join.
 
     Args:
-        waiting: those that are neither encoded nor being encoded.
+        waiting: queue of the translations that are neither encoded nor being encoded.
         token_budget: most source tokens to encode at once; a longer source is encoded alone.
-        max_rows: rows that there are.
+        max_rows: number of rows of all lanes.
 
     Attributes:
         is_bypassed: whether requests join without having been encoded, at present.
-        num_promised: rows that are kept for requests that have left `waiting`.
+        num_promised: number of rows reserved for requests that have left `waiting`.
     """
 
     def __init__(self, waiting: FairQueue, token_budget: int, max_rows: int) -> None:
@@ -39,7 +40,7 @@ class EncodeQueue:
         self._waiting = waiting
         self._token_budget = token_budget
         self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
-        self._batch: list[RequestEntry] = []  # being encoded, whatever becomes of them
+        self._batch: list[RequestEntry] = []  # being encoded, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
         self._encoded: dict[RequestEntry, None] = {}
 
@@ -53,7 +54,7 @@ class EncodeQueue:
 
     @property
     def num_rows(self) -> int:
-        """Rows that all of them need together."""
+        """Number of rows that all of them need together."""
         return self._waiting.num_rows + self.num_promised
 
     def peek(self) -> RequestEntry | None:
@@ -63,7 +64,7 @@ class EncodeQueue:
         return self._waiting.peek() if self.is_bypassed else None
 
     def take(self) -> RequestEntry:
-        """Take out the request that `peek` gave."""
+        """Remove and return the request that `peek` returns."""
         if not self._encoded:
             return self._waiting.take()
         entry = next(iter(self._encoded))
@@ -72,7 +73,7 @@ class EncodeQueue:
         return entry
 
     def discard(self, entry: RequestEntry) -> None:
-        """Take out a request that is not wanted any more."""
+        """Remove a request that is no longer wanted."""
         for entries in (self._encoding, self._encoded):
             if entry in entries:
                 del entries[entry]
@@ -88,13 +89,16 @@ class EncodeQueue:
         return bool(self._batch)
 
     def can_begin(self, num_running: int) -> bool:
-        """Whether `begin` would return anything, while so many rows are in use."""
+        """Whether `begin` would return any request."""
         if self._batch or self.is_bypassed or (head := self._waiting.peek()) is None:
             return False
         return num_running + self.num_promised + head.num_rows <= self._max_promised
 
     def begin(self, num_running: int) -> list[RequestEntry]:
-        """Requests to encode together now, in the queue's order; end it with `end`."""
+        """Choose the requests to encode together now, in the queue's order.
+
+        Call `end` after the encode. `num_running` is the number of rows in use.
+        """
         budget = self._token_budget
         batch: list[RequestEntry] = []
         while self.can_begin(num_running) and (entry := self._waiting.peek()) is not None:
@@ -108,10 +112,10 @@ class EncodeQueue:
         return list(batch)
 
     def end(self, sources: Sequence[EncodedSource] | None) -> list[RequestEntry]:
-        """Let the requests of `begin` join that have not been discarded meanwhile.
+        """Let the requests of `begin` join, except those discarded since.
 
         Args:
-            sources: theirs, encoded; None if the encode failed, and they stay as they are.
+            sources: their encoded sources; None if the encode failed, and none may join.
 
         Returns:
             The requests of `begin`.

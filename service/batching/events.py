@@ -1,4 +1,4 @@
-"""What a step loop reports: the same values in process and between processes."""
+"""Events that a step loop reports: the same values within a process and between processes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from service.batching.records import Finished
 class Iteration(NamedTuple):
     """One step, encode or scoring, for the metrics and the latency model.
 
-    Made for each step and sent between processes: a tuple takes a third of a frozen dataclass's
-    time for both.
+    A tuple, since one is made for each step and sent between processes: both take a third of the
+    time of a frozen dataclass.
 
     Attributes:
-        num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
-        num_rows_encoded: rows that sources were encoded ahead for.
-        num_beside: rows in use in other lanes, which step at their own times.
-        num_waiting, num_running: requests that wait, rows in use after it.
-        seconds: from its schedule (or from the end of the step that it followed at once) to its
-            end, scoring left out.
+        num_waiting: number of requests that wait after the iteration.
+        num_running: number of rows in use after the iteration.
+        num_rows: number of rows that stepped.
+        num_encodes: number of sources encoded.
+        encode_seconds: duration of the encode.
+        step_seconds: duration of the step.
+        seconds: time from its schedule (or from the end of the step that it followed at once) to
+            its end, without scoring.
         admitted: ids of the requests that joined the batch.
-        num_scored, score_seconds: targets that were scored, and the time of that.
-        num_padding: positions of the encoder that held no token.
+        num_scored: number of targets scored.
+        score_seconds: duration of scoring.
+        num_padding: number of encoder positions without a token.
+        num_beside: number of rows in use in other lanes, which step at their own times.
+        num_rows_encoded: number of rows for which sources were encoded ahead.
         is_progress: whether it shows that no step hangs; dropped requests, and encodes while lanes
             step, do not.
     """
@@ -46,18 +51,18 @@ class Iteration(NamedTuple):
 
     @property
     def num_stepping(self) -> int:
-        """Rows that stepped at that time, in all lanes; 0 if this was no step."""
+        """Number of rows stepping at that time, in all lanes; 0 for an iteration without a step."""
         return self.num_rows + self.num_beside if self.num_rows else 0
 
 
 @dataclass(frozen=True)
 class Events:
-    """What happened in the step loop. Requests are named by their ids.
+    """Events of the step loop since the last report. Requests are named by their ids.
 
     Attributes:
-        streamed: new tokens of requests that stream.
-        finished: requests that finished.
-        iterations: all since the last events that had any.
+        streamed: ids and new tokens of requests that stream.
+        finished: results of requests that finished.
+        iterations: all iterations since the last events that had any.
     """
 
     streamed: Sequence[tuple[int, list[int]]] = ()
@@ -71,15 +76,15 @@ class Events:
 
 
 class Listener(Protocol):
-    """Receives events, on the step loop's thread: must pass them on and return."""
+    """Receives events on the step loop's thread, passes them on and returns at once."""
 
     def on_events(self, events: Events) -> None:
-        """Something happened."""
+        """Called with new events."""
         ...
 
     def on_end(self, failed: bool) -> None:
-        """The loop has ended and the runner is closed; no more events follow.
+        """Called when the loop has ended and the runner is closed; no more events follow.
 
-        If it failed while a step was in flight, the runner is left as it is.
+        If the loop failed while a step was in flight, the runner is not closed.
         """
         ...

@@ -19,15 +19,15 @@ SCORING = "while it scored this translation"
 
 
 def error_of(exc: Exception, when: str) -> DragomanError:
-    """The client's error for `exc`, which itself is for the log.
+    """The error for clients when the model raised `exc`, which only the log shows.
 
     Args:
-        exc: what the model's runner or scorer raised.
-        when: "while it ...", for the client.
+        exc: error raised by the model's runner or scorer.
+        when: end of the message for clients, "while it ...".
 
     Returns:
-        A ResourceExhaustedError for want of memory, since as much work as this may be too much and
-        less is not; otherwise an InternalError.
+        A ResourceExhaustedError if memory ran out, since a smaller request may succeed; otherwise
+        an InternalError.
     """
     if is_out_of_memory(exc):
         return ResourceExhaustedError(f"the model ran out of memory {when}")
@@ -35,16 +35,18 @@ def error_of(exc: Exception, when: str) -> DragomanError:
 
 
 def loading_failed(graph: str, exc: Exception, logger: logging.Logger) -> DragomanError:
-    """Log why a graph could not be loaded; the error for all calls that need it.
+    """Log why a graph could not be loaded, and return the error for the calls that need it.
+
+    Call it in the handler of `exc`.
 
     Args:
-        graph: its name, "scoring" or "attention".
-        exc: why; called in its handler.
-        logger: for one entry, with a traceback only where the cause is a defect.
+        graph: name of the graph, "scoring" or "attention".
+        exc: error raised by loading.
+        logger: receives one entry, with a traceback only if the cause is a defect.
 
     Returns:
-        A ResourceExhaustedError for want of memory, otherwise an UnavailableError: it is tried
-        again later, and another replica may have a graph that can be loaded.
+        A ResourceExhaustedError if memory ran out; otherwise an UnavailableError, since loading is
+        tried again later, and another replica may be able to load its graph.
     """
     if isinstance(exc, BundleError | OSError):
         logger.error("the %s graph could not be loaded: %s", graph, exc)

@@ -1,16 +1,16 @@
-"""Requests that wait, in the order in which they are admitted: fair between clients.
+"""The queue of waiting requests, which divides the engine fairly among clients.
 
-A *flow* is what one client sends with one priority. Each admitted request moves its flow on by its
-work over the priority's weight, and the flow that has come least far is next. So a client with one
-sentence waits for about one request of each other client, however many thousands those have sent,
-and low priorities get a small share rather than none: no request waits for ever. A flow that was
-idle begins where the others are; what it did not use is not saved up. (Self-clocked fair queueing:
-Golestani, 1994.) A request's work is an estimate; what it took beyond that moves its flow on when
-it ends.
+A *flow* is all requests of one client with one priority. Each admitted request advances its flow by
+its work divided by the priority's weight, and the flow with the least progress is next. So a client
+with one sentence waits for about one request of each other client, however many thousands they have
+sent, and low priorities get a small share rather than none: no request waits forever. A flow that
+was idle continues at the progress of the others; an unused share is not saved up (self-clocked fair
+queueing: Golestani, 1994). A request's work is an estimate; if it took more, its flow advances by
+the difference when it ends.
 
-A client that names ids of its own (`GenerationRequest.client_id`) has its share divided among them
-by the same rule: its flow holds flows, one an id, and however many there are, they are one flow to
-the others. Within an id, first come first served.
+If a client names ids of its own (`GenerationRequest.client_id`), its share is divided among them by
+the same rule: its flow consists of one flow for each id, and counts as one flow among the others.
+Within an id, requests are served in the order of arrival.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Generic, TypeVar
 from service.batching.records import RequestEntry
 from service.domain.requests import Priority
 
-# Of a priority: its share against the others.
+# The weight of each priority's flows.
 WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}
 
-# How many idle flows are remembered, so that coming back is no advantage: clients, and ids of one
-# client, which are remembered only while others of its requests wait.
+# Number of idle flows whose progress is remembered, so that a flow gains nothing from leaving and
+# coming back. The ids of a client are remembered only while requests of the client wait.
 _MAX_IDLE_CLIENTS = 4096
 _MAX_IDLE_IDS = 256
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Waiting = TypeVar("_Waiting", bound=Iterable[RequestEntry])
 
-# In order, and keyed so that one is discarded at once.
+# An ordered set of requests, from which one is removed in constant time.
 _Entries = OrderedDict[RequestEntry, None]
 
 
@@ -44,9 +44,9 @@ class _Flow(Generic[_Key, _Waiting]):
     """A flow that takes turns with others.
 
     Attributes:
-        key: whose it is.
-        progress: work admitted, over the weight; comparable between flows.
-        waiting: what waits; false once that is nothing.
+        key: client and priority, or id of the client.
+        progress: admitted work divided by the weight; comparable between flows.
+        waiting: waiting requests, or flows of them; false if empty.
     """
 
     key: _Key
@@ -55,11 +55,11 @@ class _Flow(Generic[_Key, _Waiting]):
 
 
 class _Flows(Generic[_Key, _Waiting]):
-    """Flows that take turns: the one that has come least far is next.
+    """Flows that take turns: the one with the least progress is next.
 
     Args:
-        new: what a flow holds, while nothing waits in it.
-        max_idle: how many idle flows are remembered.
+        new: makes the empty container of a flow's waiting requests.
+        max_idle: most idle flows to remember.
     """
 
     def __init__(self, new: Callable[[], _Waiting], max_idle: int) -> None:
@@ -69,7 +69,7 @@ class _Flows(Generic[_Key, _Waiting]):
         # One heap item for each of `_flows`: progress, number of the item, flow.
         self._heap: list[tuple[float, int, _Flow[_Key, _Waiting]]] = []
         self._idle: dict[_Key, float] = {}
-        self._progress = 0.0  # of the flow that was last served: none is behind it
+        self._progress = 0.0  # of the flow served last, which is the least of all
         self._num_items = 0
 
     def __bool__(self) -> bool:
@@ -80,12 +80,12 @@ class _Flows(Generic[_Key, _Waiting]):
             yield from flow.waiting
 
     def get(self, key: _Key) -> _Waiting | None:
-        """What waits in a flow, if it is there."""
+        """The waiting requests of a flow; None if there is no such flow."""
         flow = self._flows.get(key)
         return None if flow is None else flow.waiting
 
     def open(self, key: _Key) -> _Waiting:
-        """What waits in a flow, to which something is going to be added."""
+        """The waiting requests of a flow, which is made if needed; the caller adds one."""
         flow = self._flows.get(key)
         if flow is None:
             progress = max(self._progress, self._idle.pop(key, 0.0))
@@ -94,7 +94,7 @@ class _Flows(Generic[_Key, _Waiting]):
         return flow.waiting
 
     def next(self) -> _Waiting | None:
-        """What waits in the flow that is next; None if nothing waits."""
+        """The waiting requests of the flow that is next; None if nothing waits."""
         while self._heap:
             flow = self._heap[0][2]
             if flow.waiting:
@@ -103,16 +103,16 @@ class _Flows(Generic[_Key, _Waiting]):
         return None
 
     def served(self, cost: float) -> None:
-        """Move on the flow that `next` gave."""
+        """Advance the flow that `next` returned."""
         self._progress, _, flow = self._heap[0]
         flow.progress += cost
         if flow.waiting:
             heapq.heapreplace(self._heap, self._item(flow))
-        else:  # at once: flows that always come anew would fill the heap behind them
+        else:  # at once, or flows that come and go would fill the heap
             self._drop_first()
 
     def charge(self, key: _Key, cost: float) -> None:
-        """Move on a flow, which keeps its place in the order until it has been served."""
+        """Advance a flow, which keeps its place in the order until it is served."""
         is_empty = not self
         flow = self._flows.get(key)
         if flow is not None:
@@ -129,7 +129,7 @@ class _Flows(Generic[_Key, _Waiting]):
         self._remember(flow.key, flow.progress)
 
     def _item(self, flow: _Flow[_Key, _Waiting]) -> tuple[float, int, _Flow[_Key, _Waiting]]:
-        self._num_items += 1  # equals take turns
+        self._num_items += 1  # so that flows of equal progress take turns
         return flow.progress, self._num_items, flow
 
     def _remember(self, key: _Key, progress: float) -> None:
@@ -138,11 +138,11 @@ class _Flows(Generic[_Key, _Waiting]):
         self._idle[key] = progress
         if len(self._idle) > self._max_idle:
             ahead = {key: p for key, p in self._idle.items() if p > self._progress}
-            # Many ahead of the others at once: the newest are kept.
+            # Many idle flows are ahead of the others: the newest are kept.
             self._idle = dict(list(ahead.items())[-self._max_idle // 2 :])
 
 
-# Of one client with one priority: its ids, each with its requests.
+# The ids of one client with one priority, each with its requests.
 _Ids = _Flows[str, _Entries]
 
 
@@ -151,10 +151,10 @@ def _new_ids() -> _Ids:
 
 
 class FairQueue:
-    """Requests of one kind that wait: translations for rows, or scores for their budget.
+    """Waiting requests of one kind: translations that wait for rows, or scores for their budget.
 
     Attributes:
-        num_rows: rows that they need together.
+        num_rows: number of rows that they need together.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class FairQueue:
         return self._num_entries
 
     def __iter__(self) -> Iterator[RequestEntry]:
-        """All of them, flow by flow."""
+        """All requests, flow by flow."""
         return iter(self._clients)
 
     def push(self, entry: RequestEntry) -> None:
@@ -182,7 +182,7 @@ class FairQueue:
         return next(iter(entries))
 
     def take(self) -> RequestEntry:
-        """Take out the request that `peek` gave, which is admitted."""
+        """Remove and return the request that `peek` returns, and charge its flow for it."""
         entry = self.peek()
         assert entry is not None, "the queue is empty"
         ids = self._clients.open(_key(entry))
@@ -193,10 +193,10 @@ class FairQueue:
         return entry
 
     def charge(self, entry: RequestEntry, work: float) -> None:
-        """Move on the flow of a request that has left, or is of another queue.
+        """Advance the flow of a request that has left, or is in another queue.
 
-        The flow's first request keeps its place. While the queue is empty, the charge is at no
-        other flow's cost: all begin where this flow was.
+        The flow's first request keeps its place. While the queue is empty, the charge is free,
+        since no other flow waited.
         """
         cost = work / WEIGHTS[entry.request.priority]
         if (ids := self._clients.get(_key(entry))) is not None:
@@ -204,13 +204,13 @@ class FairQueue:
         self._clients.charge(_key(entry), cost)
 
     def settle(self, entry: RequestEntry) -> None:
-        """Charge the steps that a translation took beyond its work."""
+        """Charge the steps that a translation took in addition to its estimated work."""
         beyond = entry.num_rows * entry.num_steps - entry.work
         if beyond > 0:
             self.charge(entry, beyond)
 
     def discard(self, entry: RequestEntry) -> bool:
-        """Take a request out that is not wanted any more, at no cost; whether it was there."""
+        """Remove a request that is no longer wanted, at no charge; returns whether it waited."""
         ids = self._clients.get(_key(entry))
         entries = None if ids is None else ids.get(entry.request.client_id)
         if entries is None or entry not in entries:

@@ -26,15 +26,18 @@ _NO_ADJUSTMENTS = Adjustments.none()
 
 
 class Lane:
-    """Rows are dense: a step runs on rows 0 .. n-1, so that rows move when others come free.
+    """The rows of one lane. They are dense: a step runs on rows 0 to n-1.
+
+    When a row comes free, a new request takes it, or the last row moves there.
 
     Args:
-        number: of the lane.
-        limits: what the lane can hold.
+        number: number of the lane, from 0.
+        limits: limits of the lane.
         bos_id, eos_id: ids that begin and end a target.
 
     Attributes:
-        max_rows, num_running: rows that there are, and those in use.
+        max_rows: number of rows.
+        num_running: number of rows in use.
     """
 
     def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
@@ -48,11 +51,11 @@ class Lane:
         self._states = self._decoding.states
         # The request in each row of the last plan; None where it has finished since.
         self._owners: list[RequestEntry | None] = []
-        self._free_rows: list[int] = []  # of these
+        self._free_rows: list[int] = []  # rows of these without a request
         self._admitted: list[RequestEntry] = []  # with the last plan
         self._streaming: dict[RequestEntry, None] = {}
         self._cancelled: dict[RequestEntry, DragomanError] = {}
-        # No deadline lies before this time. It may be too early, never too late.
+        # A lower bound of all deadlines.
         self._next_deadline = NEVER
 
     def running(self) -> list[RequestEntry]:
@@ -62,7 +65,7 @@ class Lane:
     # --- commands --------------------------------------------------------------------------------
 
     def stream(self, entry: RequestEntry) -> list[int]:
-        """Report the request's tokens at every step from now on; its tokens so far."""
+        """Report the request's tokens at every step from now on; returns its tokens so far."""
         self._streaming[entry] = None
         return self._states.tokens(entry.rows[0])
 
@@ -73,7 +76,7 @@ class Lane:
     # --- before a step ---------------------------------------------------------------------------
 
     def drop(self, now: float) -> list[Finished]:
-        """Finish the requests that were cancelled, and those whose deadline has passed."""
+        """Finish the requests that were cancelled or have passed their deadline."""
         finished = []
         if self._cancelled:
             cancelled = list(self._cancelled.items())
@@ -89,7 +92,7 @@ class Lane:
         return finished
 
     def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
-        """Give rows to the admitted requests, and plan a step of all; None if there are none."""
+        """Give rows to the admitted requests, and plan a step of all; None if no row is in use."""
         encodes = self._place(admitted)
         self._close_gaps()
         self._admitted = admitted
@@ -108,7 +111,7 @@ class Lane:
         )
 
     def _place(self, admitted: list[RequestEntry]) -> list[EncodeItem]:
-        """Assign free rows first, then rows at the end; shortest source first."""
+        """Assign rows to requests, shortest source first: free rows, then rows at the end."""
         encodes = []
         self._free_rows.sort(reverse=True)
         for entry in sorted(admitted, key=lambda entry: len(entry.request.source_ids)):
@@ -136,7 +139,7 @@ class Lane:
         while free_rows:
             if self._owners[-1] is None:
                 self._owners.pop()
-                del free_rows[0]  # the largest, and so that very row
+                del free_rows[0]  # the largest, so the last row itself
                 continue
             target = free_rows.pop()
             source = len(self._owners) - 1
@@ -153,13 +156,16 @@ class Lane:
     # --- after a step ----------------------------------------------------------------------------
 
     def update(self, output: StepOutput, now: float) -> Update:
-        """Append what the last plan's step chose, or one of those that followed it, in order."""
+        """Append the tokens chosen after the last plan's step, or after one that followed it.
+
+        Call it once for each of these steps, in order.
+        """
         finished_rows = self._decoding.advance(output)
         admitted, self._admitted = self._admitted, []
         return self._report(admitted, finished_rows, now)
 
     def fail(self, error: DragomanError, now: float) -> list[Finished]:
-        """Finish all requests: a step failed, and the caches cannot be trusted."""
+        """Finish all requests after a failed step: the caches cannot be trusted."""
         return [self._end(entry, now, FinishReason.ERROR, error) for entry in self.running()]
 
     def _report(
@@ -169,7 +175,7 @@ class Lane:
         now: float,
         stepped: Collection[int] | None = None,
     ) -> Update:
-        """What a step brought; `stepped` are its rows, None for all."""
+        """The results of a step of the rows `stepped`; None for all rows."""
         for entry in admitted:
             entry.first_token_at = now
         streamed = []
@@ -211,10 +217,10 @@ class Lane:
 
     @property
     def num_uninterrupted_steps(self) -> int:
-        """Steps, the planned one included, that can run without an update between them.
+        """Number of steps, the planned one included, that can run without an update between them.
 
         In each after the first, the rows continue with the best tokens of the step before it
-        (`StepPlan.followed_by`), as long as `can_continue`.
+        (`StepPlan.followed_by`), as long as `can_continue` is true.
         """
         if self._streaming or not self._decoding.is_greedy:
             return 1

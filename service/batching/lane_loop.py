@@ -1,15 +1,15 @@
-"""The step loop of a runner with one lane or more, for CPUs.
+"""The step loop of a runner with one or more lanes, for CPUs.
 
 Threads that share an operator synchronise hundreds of times in a step. If one of them has to wait
-for its core, which the event loop and clients also use, all wait. So with many rows, each lane
-steps on its own thread, independently. With few rows, a step's time is spent on reading the
-weights, and lanes take turns on the loop's thread, each with all arithmetic threads.
+for its core, which the event loop and clients also use, all of them wait. So with many rows, each
+lane steps on its own thread, independently. With few rows, reading the weights takes most of a
+step's time, and lanes take turns on the loop's thread, each with all arithmetic threads.
 
 With one or two lanes, sources are encoded on a separate thread before their requests join, so that
 no step waits for an encode. Each encode takes all sources that arrived during the last one.
 
-Lane threads and the encoder's thread only compute. Their results are queued as commands, and
-carried out on the loop's thread.
+Lane threads and the encoder's thread only compute. Their results are queued as commands for the
+loop's thread.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 
 
 class LaneLoop(StepLoop):
-    """Schedules each lane, executes its plan, updates.
+    """Schedules each lane, executes its plan, and updates the scheduler.
 
     Args:
-        runner: runs the model; closed at the end. One without lanes counts as one lane.
-        scheduler: decides for as many lanes as the runner has.
-        clock, listener, scorer: as for `StepLoop`.
+        runner: runs the model; closed at the end. A runner without lanes counts as one lane.
+        scheduler: schedules the same number of lanes.
+        clock, listener, scorer: same as in `StepLoop`.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class LaneLoop(StepLoop):
         self._has_stepped = False  # in the last iteration, on this thread
 
     def start(self) -> None:
-        """Begin."""
+        """Start all threads."""
         for thread in self._all_threads():
             thread.start()
         super().start()
 
     @property
     def _is_idle(self) -> bool:
-        # `ready` is expensive: after a step here, the next iteration calls it anyway.
+        # `ready` is expensive, and after a step the next iteration calls it anyway.
         return not (self._has_stepped or self._scheduler.can_encode or self._scheduler.ready())
 
     def iterate(self) -> None:
@@ -94,7 +94,7 @@ class LaneLoop(StepLoop):
 
     def _schedule_lanes(self) -> list[Schedule]:
         schedules = []
-        # Requests that one lane did not admit may go to another, idle until now.
+        # Requests that one lane did not admit may go to another one that was idle.
         while lanes := self._scheduler.ready():
             schedules += [self._schedule(lane) for lane in lanes]
             if len(self._lanes) == 1:
@@ -106,8 +106,8 @@ class LaneLoop(StepLoop):
     def _execute(self, schedule: Schedule) -> list[Step]:
         """Execute a plan and, without updating between them, the uninterrupted steps after it.
 
-        A step reads the weights, which evicts Python's data from the processor's caches: Python
-        code takes three times as long after it. So updates are made once for several steps.
+        A step reads the weights, which evict Python's data from the processor's caches: Python code
+        takes three times as long after it. So several steps are updated together.
         """
         plan, lane = schedule.plan, schedule.lane
         steps: list[Step] = []
@@ -128,10 +128,10 @@ class LaneLoop(StepLoop):
             plan, started_at = plan.followed_by(outcome), now
 
     def _runner_alone(self, lane: int) -> ModelRunner:
-        """The lane's runner with all threads, or beside an encode with the lane's share of them.
+        """The lane's runner with all threads, or during an encode with the lane's share of them.
 
-        With many rows, a single lane uses only its share: the other threads are for encodes and the
-        event loop.
+        With many rows, a single lane always uses its share: the other threads are for encodes and
+        the event loop.
         """
         is_single = len(self._lanes) == 1
         shares = self._scheduler.is_encoding or (is_single and not self._scheduler.takes_turns)
@@ -140,7 +140,7 @@ class LaneLoop(StepLoop):
     # --- several lanes, each on its own thread ---------------------------------------------------
 
     def _execute_beside(self, schedule: Schedule) -> None:
-        """Execute a plan, and score after it, on the lane's thread."""
+        """Execute a plan on the lane's thread, and score after it."""
         plan = schedule.plan
         if plan is None:
             self._score_beside(schedule)
@@ -183,7 +183,7 @@ class LaneLoop(StepLoop):
         self._encoder.submit(encode)
 
     def _encoded(self, entries: list[RequestEntry], outcome: EncodedBatch | Exception) -> None:
-        """Let requests join that were encoded, or fail them, and report it."""
+        """Let requests with encoded sources join, or fail them, and report the encode."""
         failed: list[Finished] = []
         batch = EncodedBatch([])
         if isinstance(outcome, Exception):
@@ -211,7 +211,7 @@ class LaneLoop(StepLoop):
     def _carry_out_commands(self) -> bool:
         if super()._carry_out_commands():
             return True
-        while self._is_in_flight:  # report what is still running
+        while self._is_in_flight:  # report the work that is still running
             if (command := self._commands.get()) is not None:
                 command()
         return False
@@ -225,7 +225,7 @@ class LaneLoop(StepLoop):
     def _close(self) -> None:
         for thread in self._all_threads():
             thread.stop()
-        if self._is_in_flight:  # the loop failed; the work may hang: don't wait for it
+        if self._is_in_flight:  # the loop failed, and the work may hang: don't wait for it
             return
         for thread in self._all_threads():
             thread.join()

@@ -1,4 +1,4 @@
-"""What the scheduler decides, and what a step brought."""
+"""The scheduler's output: schedules before a step, updates after it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from service.domain.plan import StepPlan
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a lane does next.
+    """The next work of a lane.
 
     Attributes:
-        lane: its number.
-        scheduled_at: when this was decided.
-        plan: for the runner; None if no row is in use.
+        lane: number of the lane.
+        scheduled_at: time of the decision, in seconds of the engine's clock.
+        plan: plan for the runner; None if no row is in use.
         admitted: requests that join the batch with this plan.
-        dropped: requests that were cancelled or expired before it.
-        scoring: requests with a target to score, after the plan; end it with `scored`.
+        dropped: results of requests cancelled or expired before this plan.
+        scoring: requests with targets to score after the plan; to be ended with `scored`.
     """
 
     lane: int
@@ -31,11 +31,11 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Update:
-    """What a step brought.
+    """The results of a step.
 
     Attributes:
-        streamed: ids and new tokens of the requests that stream, EOS never among them.
-        finished: requests that reached EOS or their length.
+        streamed: ids and new tokens of the requests that stream, without EOS.
+        finished: results of requests that reached EOS or their length.
     """
 
     streamed: list[tuple[int, list[int]]]

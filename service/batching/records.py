@@ -24,10 +24,10 @@ class EngineRequest:
     """A request as it is submitted to a scheduler, in this process or another.
 
     Attributes:
-        id: names it in commands and events; unique in its engine.
-        request: what is asked.
-        max_new_tokens: the request's own bound or the default, within the model's.
-        submitted_at: seconds of the engine's clock.
+        id: id of the request in commands and events; unique in its engine.
+        request: source tokens and options.
+        max_new_tokens: most new tokens: the request's own bound or the default, within the model's.
+        submitted_at: time of submission, in seconds of the engine's clock.
     """
 
     id: int
@@ -44,36 +44,36 @@ class Finished(NamedTuple):
 
 
 class RequestState(enum.Enum):
-    """Where a request is in its life."""
+    """The state of a request."""
 
     WAITING = "waiting"
     """In a queue, encoded or not."""
     RUNNING = "running"
-    """In its rows, or being scored."""
+    """In the batch, or being scored."""
     FINISHED = "finished"
-    """Its result has been written."""
+    """Finished, with a result."""
 
 
 class RequestEntry:
     """The scheduler's record of a request. Times are seconds of the engine's clock.
 
     Attributes:
-        id, request, max_new_tokens, submitted_at: as submitted.
-        num_rows: rows that it needs, one a hypothesis; 0 for a score.
-        num_encoded_tokens: its part of the encode token budget.
-        work: its cost, roughly and relative to others: source tokens for each of its rows, or the
+        id, request, max_new_tokens, submitted_at: as in `EngineRequest`.
+        num_rows: number of rows that it needs, one for each hypothesis; 0 for a score.
+        num_encoded_tokens: number of tokens that it takes of the encode token budget.
+        work: rough cost, relative to other requests: source tokens for each of its rows, or the
             tokens that it asks for if those are more (a word that must be translated by 500 tokens
             is much work).
-        deadline: when its answer becomes worthless; infinity for never.
-        state: one of `RequestState`.
+        deadline: time after which its answer is useless; infinity for never.
+        state: its state.
         lane: number of the lane that its rows are in; None without rows.
-        rows: its rows there.
-        num_steps: steps that its rows took; known at its end.
-        admitted_at: when it joined the batch; None while it waits.
-        encoded: its source, if that has been encoded ahead.
-        encoded_at: when its source had been encoded.
-        encode_seconds: duration of that.
-        first_token_at: when its first token was chosen.
+        rows: its rows in that lane.
+        num_steps: number of steps that its rows took; known at its end.
+        admitted_at: time at which it joined the batch; None while it waits.
+        encoded: its encoded source, if that was encoded ahead.
+        encoded_at: time at which its source had been encoded.
+        encode_seconds: duration of the encode.
+        first_token_at: time at which its first token was chosen.
         streams: whether its tokens are reported at every step.
     """
 
@@ -100,12 +100,12 @@ class RequestEntry:
         self.streams = False
 
     def admit(self, now: float) -> None:
-        """It joins the batch, or is scored."""
+        """Record that the request joins the batch or is scored."""
         self.state = RequestState.RUNNING
         self.admitted_at = now
 
     def was_encoded(self, ended_at: float, seconds: float) -> None:
-        """Its source was encoded; only the first time counts."""
+        """Record that the source was encoded; only the first call counts."""
         if self.encoded_at is None:
             self.encoded_at, self.encode_seconds = ended_at, seconds
 
@@ -116,7 +116,7 @@ class RequestEntry:
         reason: FinishReason | None = None,
         error: DragomanError | None = None,
     ) -> Finished:
-        """Write its result; a reason of None is the search's own: EOS or LENGTH."""
+        """Finish the request and make its result; no `reason` if the search ended by itself."""
         assert self.state is not RequestState.FINISHED, "a request finishes once"
         self.state = RequestState.FINISHED
         self.encoded = None
@@ -141,10 +141,10 @@ class RequestEntry:
         return Finished(self.id, result)
 
     def _seconds_until(self, time: float | None) -> float | None:
-        """From submission until something happened; None if it has not."""
+        """Seconds from submission to `time`; None if that is None."""
         return None if time is None else time - self.submitted_at
 
 
 def request_ids(entries: Iterable[RequestEntry]) -> list[str]:
-    """The client requests that some entries are parts of, for the log."""
+    """The ids of the client requests that some entries are parts of, for the log."""
     return sorted({entry.request.request_id for entry in entries})

@@ -1,12 +1,13 @@
 """Which requests join the batch, step and leave: iteration-level scheduling (Orca, OSDI 2022).
 
-Pure policy: no tensors of the model, no clock, no threads. A step loop calls `schedule` for a plan,
-executes it, and calls `update` with the output, for each lane at its own time.
+The scheduler is pure policy: no tensors of the model, no clock, no threads. For each lane
+independently, a step loop calls `schedule` for a plan, executes it, and calls `update` with the
+output.
 
 Lanes are groups of rows that step as batches of their own; a runner without lanes counts as one.
-All share one queue. While there are few rows, lanes take turns, each with all arithmetic threads,
-and a request joins the lane with the most rows, so that there are few turns. With more rows, lanes
-step concurrently, and a request joins the lane with the fewest.
+All share one queue. With few rows, lanes take turns, each with all arithmetic threads, and a
+request joins the lane with the most rows, so that there are few turns. With more rows, lanes step
+concurrently, and a request joins the lane with the fewest.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from service.errors import DeadlineExceededError, DragomanError
 
 
 class Scheduler:
-    """Decides every iteration, for one lane or more; owned by one thread.
+    """Schedules the iterations of one or more lanes; owned by one thread.
 
     A lane is busy between `schedule` and `update` (or `fail_step`), and from `schedule` to `scored`
     (or `fail_scores`) while it scores.
 
     Args:
-        limits: of each lane.
+        limits: limits of each lane.
         bos_id, eos_id: ids that begin and end a target.
         encode_token_budget: most source tokens to encode in one iteration, so that new requests do
             not stall the running rows; a longer source is encoded alone.
-        max_turn_rows: up to so many rows, in use or waited for, lanes take turns.
-        encodes_ahead: whether with more rows, the loop encodes sources before they join.
+        max_turn_rows: most rows, in use or waited for, with which lanes take turns.
+        encodes_ahead: whether the loop encodes sources before their requests join, with more rows.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class Scheduler:
         self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
         self._entries: dict[int, RequestEntry] = {}
         self._stepping: set[int] = set()
-        self._scoring: int | None = None  # the lane that scores
+        self._scoring: int | None = None  # number of the lane that scores
         self._last_lane = 0
-        # No deadline of a waiting request lies before this time. It may be too early.
+        # A lower bound of the deadlines of all waiting requests.
         self._next_deadline = NEVER
 
     def _make_lanes(
@@ -71,32 +72,32 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait for rows or to be scored."""
+        """Number of requests that wait for rows or to be scored."""
         return len(self._queue) + len(self._scores)
 
     @property
     def num_running(self) -> int:
-        """Rows in use, in all lanes."""
+        """Number of rows in use, in all lanes."""
         return sum([lane.num_running for lane in self._lanes])
 
     @property
     def num_busy(self) -> int:
-        """Lanes with something in flight."""
+        """Number of lanes with work in flight."""
         scores_only = self._scoring is not None and self._scoring not in self._stepping
         return len(self._stepping) + scores_only
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to schedule and nothing in flight."""
+        """Whether no request is left and nothing is in flight."""
         return not (self._entries or self.num_busy or self.is_encoding)
 
     @property
     def takes_turns(self) -> bool:
-        """Whether there are few enough rows that one lane at a time has the whole processor."""
+        """Whether rows are so few that lanes take turns with the whole processor."""
         return self._demand() <= self._max_turn_rows
 
     def num_beside(self, lane: int) -> int:
-        """Rows in use in the other lanes."""
+        """Number of rows in use in the other lanes."""
         return self.num_running - self._lanes[lane].num_running
 
     def running(self, lane: int) -> list[RequestEntry]:
@@ -117,7 +118,7 @@ class Scheduler:
             self._next_deadline = min(self._next_deadline, entry.deadline)
 
     def stream(self, request_id: int) -> list[int]:
-        """Report the request's tokens at every step from now on; its tokens so far."""
+        """Report the request's tokens at every step from now on; returns its tokens so far."""
         entry = self._entries.get(request_id)
         if entry is None:
             return []
@@ -125,7 +126,7 @@ class Scheduler:
         return [] if entry.lane is None else self._lanes[entry.lane].stream(entry)
 
     def cancel(self, request_id: int, error: DragomanError, now: float) -> list[Finished]:
-        """Drop a request: at once, or before its lane's next step if it has rows."""
+        """Drop a request at once or, if it has rows, before its lane's next step."""
         entry = self._entries.get(request_id)
         if entry is None:
             return []
@@ -143,18 +144,18 @@ class Scheduler:
 
     @property
     def can_encode(self) -> bool:
-        """Whether `to_encode` would return anything."""
+        """Whether `to_encode` would return any request."""
         if not self.encodes_ahead or not len(self._fair_queue):
             return False
         self._must_take_turns(self._demand())
         return self._queue.can_begin(self.num_running)
 
     def to_encode(self) -> list[RequestEntry]:
-        """Requests to encode now; end it with `encoded` or `encode_failed` if there are any."""
+        """Choose requests to encode now; if there are any, call `encoded` or `encode_failed`."""
         return self._queue.begin(self.num_running) if self.can_encode else []
 
     def encoded(self, sources: Sequence[EncodedSource]) -> None:
-        """The sources of `to_encode` have been encoded, in its order."""
+        """Record the encoded sources of the requests of `to_encode`, in its order."""
         self._queue.end(sources)
 
     def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
@@ -162,7 +163,7 @@ class Scheduler:
         return self._fail(self._queue.end(None), error, now)
 
     def _must_take_turns(self, demand: int) -> bool:
-        """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
+        """Decide by the demand whether lanes take turns and whether sources are encoded ahead."""
         takes_turns = demand <= self._max_turn_rows
         self._queue.is_bypassed = takes_turns or not self.encodes_ahead
         return takes_turns
@@ -170,7 +171,7 @@ class Scheduler:
     # --- an iteration ----------------------------------------------------------------------------
 
     def ready(self) -> list[int]:
-        """Lanes that can begin something now: only the next one if they take turns."""
+        """Numbers of the lanes that can begin work now: only the next one if they take turns."""
         demand = self._demand()
         takes_turns = self._must_take_turns(demand)
         if takes_turns and self.num_busy:
@@ -182,7 +183,7 @@ class Scheduler:
         return lanes
 
     def schedule(self, now: float, lane: int = 0) -> Schedule:
-        """Choose what a lane does next."""
+        """Choose the next work of a lane."""
         dropped = self._drop(now, lane)
         admitted, scoring = self._choose(now, lane)
         plan = self._lanes[lane].plan(admitted)
@@ -192,14 +193,14 @@ class Scheduler:
         return Schedule(lane, now, plan, admitted, dropped, scoring)
 
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
-        """Append what the step of a lane's plan chose, or one of those that followed it."""
+        """Append the tokens chosen after the step of a lane's plan, or after one that followed."""
         self._stepping.discard(lane)
         update = self._lanes[lane].update(output, now)
         self._forget(update.finished)
         return update
 
     def fail_step(self, error: DragomanError, now: float, lane: int = 0) -> list[Finished]:
-        """Finish the requests in the rows of a lane, whose step failed."""
+        """Finish the requests in the rows of a lane after its step has failed."""
         self._stepping.discard(lane)
         return self._forget(self._lanes[lane].fail(error, now))
 
@@ -220,7 +221,7 @@ class Scheduler:
     # --- steps that follow each other at once ----------------------------------------------------
 
     def num_uninterrupted_steps(self, lane: int = 0) -> int:
-        """Steps, the planned one included, that can run without an update between them."""
+        """Number of steps, the planned one included, that can run without an update between."""
         is_scoring = self._scoring is not None or self._scores.has_debt
         if self.num_waiting or is_scoring or self.num_beside(lane):
             return 1
@@ -271,10 +272,10 @@ class Scheduler:
     # --- admission to a lane ---------------------------------------------------------------------
 
     def _choose(self, now: float, lane: int) -> tuple[list[RequestEntry], list[RequestEntry]]:
-        """Requests that join a lane now, and targets to score after its step; within one budget.
+        """Requests that join a lane now, and targets to score after its step, within one budget.
 
-        Translations come first, since their step does; but not before a score that they left no
-        room in the last iteration.
+        Translations come first, as in the iteration, unless they left no room for a score in the
+        last one.
         """
         if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
             return self._admit(now, lane), []
@@ -290,9 +291,9 @@ class Scheduler:
         return admitted, scoring
 
     def _admit(self, now: float, lane: int, num_spent: int = 0) -> list[RequestEntry]:
-        """Requests that join a lane now, in the queue's order, as far as rows and budget reach.
+        """Requests that join a lane now, in the queue's order, while rows and budget suffice.
 
-        Of the budget, `num_spent` tokens are spent.
+        `num_spent` tokens of the budget have been spent.
         """
         entry = self._queue.peek()
         if entry is None:
@@ -311,7 +312,7 @@ class Scheduler:
         return admitted
 
     def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
-        """Whether a lane takes the queue's first request, given the rows in use in each."""
+        """Whether a lane takes the queue's first request, given the rows in use in each lane."""
         if rows[lane] + entry.num_rows > self._lanes[lane].max_rows:
             return False
         if len(rows) == 1:
@@ -320,9 +321,9 @@ class Scheduler:
         fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
         if demand <= self._max_turn_rows:
             return lane == max(fitting, key=lambda n: (rows[n], -n))
-        # A lane below its share of the demand takes it, else the lane with the fewest rows. Lanes
-        # that score come last, since a score may take much longer than a step. Among equals, a lane
-        # that is not stepping can take it now.
+        # A lane below its share of the demand takes it, otherwise the lane with the fewest rows.
+        # Lanes that score come last, since a score may take much longer than a step. Of two lanes
+        # with the same number of rows, one that is not stepping takes it, since it can do so now.
         if (rows[lane] + entry.num_rows) * len(rows) < demand + len(rows):
             return True
         return lane == min(
@@ -330,12 +331,12 @@ class Scheduler:
         )
 
     def _may_score(self, lane: int) -> bool:
-        """Whether a lane may score: one at a time, and that with the most rows."""
+        """Whether a lane may score: one lane at a time, and only the one with the most rows."""
         most = max(range(len(self._lanes)), key=lambda n: (self._lanes[n].num_running, -n))
         return self._scoring is None and lane == most
 
     def _has_work(self, lane: int, demand: int) -> bool:
-        """Whether a lane has something to do and nothing in flight."""
+        """Whether a lane has work and nothing in flight."""
         if lane in self._stepping or lane == self._scoring:
             return False
         if self._lanes[lane].num_running:
@@ -347,7 +348,7 @@ class Scheduler:
         return self._takes(lane, head, [one.num_running for one in self._lanes], demand)
 
     def _demand(self) -> int:
-        """Rows in use and rows that are waited for."""
+        """Number of rows in use and rows waited for."""
         return self.num_running + self._queue.num_rows
 
 

@@ -1,17 +1,17 @@
-"""Targets to score: which, and when, beside the rows that run.
+"""Scheduling of scores: which targets are scored in an iteration, besides the running rows.
 
-A row is encoded once and then steps, so that encodes come now and then; scores, which need no row,
-would fill up every iteration. So while rows run, scores take at most a quarter of the encode budget
-an iteration, of what translations leave. One that costs more is scored all the same, and the
-iterations after it pay for it. Scores have a queue of their own; one that finds no room comes first
-in the next iteration.
+A row is encoded once and then steps, so that only some iterations encode; scores, which need no
+row, would fill every iteration. So while rows run, scores get at most a quarter of each iteration's
+encode budget, from the tokens that translations leave. A score that costs more is still computed,
+and later iterations pay for it. Scores have a queue of their own; one that finds no room comes
+first in the next iteration.
 
-Attention weights are scored one request an iteration: what is computed together is reported
-together, and reports of translations would wait behind megabytes of weights.
+Requests for attention weights are scored one in an iteration: everything computed together is
+reported together, and reports of translations would wait behind megabytes of weights.
 
-Scores count as work of their client among translations, too. Not so the other way round: fewer
-scores than translations may go, so that a client that translates much would never have a score
-admitted beside clients that only score.
+Scores also count as work of their client in the queue of translations, but translations do not
+count in the queue of scores: scores have the smaller share, and a client with many translations
+would never get a score admitted beside clients that only score.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.decoding.linked_sources import linked_sources, without_hidden
 from service.domain.plan import TargetScore
 from service.domain.requests import Hypothesis, ScoringRequest
 
-# While rows run, scores take this part of the encode budget.
+# While rows run, scores get 1 / _PART of the encode budget.
 _PART = 4
 
 
@@ -32,9 +32,9 @@ class ScoreScheduler:
     """The queue of scores, and their budget.
 
     Args:
-        encode_token_budget: most tokens an iteration; a longer pair is scored alone.
-        translations: the queue in which what a client scores counts as well.
-        eos_id: ends a target.
+        encode_token_budget: most tokens in an iteration; a longer pair is scored alone.
+        translations: queue of the translations, in which scores are charged too.
+        eos_id: id that ends a target.
 
     Attributes:
         is_first: whether translations left no room for a score in the last iteration.
@@ -47,7 +47,7 @@ class ScoreScheduler:
         self._translations = translations
         self._eos_id = eos_id
         self._waiting = FairQueue()
-        self._debt = 0  # tokens beyond their part, which later iterations pay for
+        self._debt = 0  # tokens spent beyond the scores' part, which later iterations pay for
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -57,12 +57,12 @@ class ScoreScheduler:
 
     @property
     def has_debt(self) -> bool:
-        """Whether earlier scores are not paid for."""
+        """Whether earlier scores have not been paid for."""
         return self._debt > 0
 
     @property
     def is_due(self) -> bool:
-        """Whether beside rows that run, the next iteration would score."""
+        """Whether the next iteration would score while rows run."""
         return self._debt < self._part and len(self._waiting) > 0
 
     def push(self, entry: RequestEntry) -> None:
@@ -70,15 +70,15 @@ class ScoreScheduler:
         self._waiting.push(entry)
 
     def discard(self, entry: RequestEntry) -> None:
-        """Take out a score that is not wanted any more."""
+        """Remove a score that is no longer wanted."""
         self._waiting.discard(entry)
 
     def schedule(self, now: float, num_spent: int = 0, *, beside_rows: bool) -> list[RequestEntry]:
-        """The targets to score in this iteration.
+        """Choose the targets to score in this iteration.
 
         Args:
-            now: the time.
-            num_spent: tokens of the encode budget that translations take.
+            now: time in seconds of the engine's clock.
+            num_spent: tokens of the encode budget that translations have taken.
             beside_rows: whether rows run.
         """
         part = self._part - self._debt if beside_rows else self._budget
@@ -104,13 +104,13 @@ class ScoreScheduler:
         return chosen
 
     def pay(self) -> None:
-        """An iteration beside rows without a score: its part pays for earlier ones."""
+        """Let an iteration of rows without a score pay for earlier scores."""
         self._debt = max(0, self._debt - self._part)
 
     def scored(
         self, entries: Iterable[RequestEntry], scores: Iterable[TargetScore], now: float
     ) -> list[Finished]:
-        """Finish the requests of `schedule`, but for those that were cancelled meanwhile."""
+        """Finish the requests of `schedule`, except those cancelled since."""
         return [
             entry.finish(now, [self._hypothesis(entry, score)])
             for entry, score in zip(entries, scores, strict=True)

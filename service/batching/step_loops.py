@@ -1,4 +1,4 @@
-"""The step loop for each kind of runner."""
+"""Makes the step loop for a runner."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from service.domain.plan import (
     Scorer,
 )
 
-# One thread encodes ahead for so many lanes. In the model that ships, an encode takes about half as
-# long as the steps of the same text; with more lanes, each encodes for itself.
+# Most lanes that one thread encodes ahead for. With the included model, an encode takes about half
+# as long as the steps of the same text. With more lanes, each lane encodes its own sources.
 _MAX_LANES_ENCODED_FOR = 2
 
 
@@ -31,14 +31,14 @@ def step_loop(
     listener: Listener,
     scorer: Scorer | None,
 ) -> StepLoop:
-    """A loop that is ready to start.
+    """Make a loop that is ready to start.
 
     Args:
-        runner: runs the model; the loop's own from now on, which closes it at its end.
+        runner: runs the model. The loop owns it and closes it at its end.
         config: limits and special ids.
-        clock: seconds, in which requests and deadlines are measured.
+        clock: returns the time in seconds, by which deadlines are measured.
         listener: receives the events.
-        scorer: scores targets; None if none will come.
+        scorer: scores targets; None if the model can't score.
     """
     bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
     if isinstance(runner, AsyncRunner) and runner.depth > 1:
@@ -62,7 +62,7 @@ def step_loop(
 
 
 def widest_sequence(runner: ModelRunner | LanedRunner) -> RunnerLimits:
-    """What one sequence can have of a runner: a beam has to fit into one lane."""
+    """The limits of one sequence: a beam has to fit into one lane."""
     if isinstance(runner, LanedRunner):
         return min((lane.alone.limits for lane in runner.lanes), key=lambda one: one.max_rows)
     return runner.limits

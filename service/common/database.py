@@ -1,4 +1,4 @@
-"""Opens SQLite databases of one server: private files, with a write-ahead log."""
+"""Opens SQLite databases of one server: private files with a write-ahead log."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _LOCK_SECONDS = 2.0
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
-    """A database, which is made if it does not exist, within a transaction that has its lock.
+    """Open a database, or create it, in a transaction that holds its lock.
 
     Args:
-        path: of the file; None for one in memory.
+        path: path of the file; None for a database in memory.
 
     Raises:
-        sqlite3.Error: it is no database, can't be written, or another server has it.
-        OSError: the file can't be made.
+        sqlite3.Error: the file is not a database, can't be written, or is in use by another server.
+        OSError: the file can't be created.
     """
     if path is not None:
-        # 0600 from the beginning: SQLite gives its other files the same mode.
+        # Mode 0600 from the beginning: SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None)
     try:
-        # Exclusive: two servers would overwrite what the other has written.
+        # Exclusive, because two servers would overwrite each other's data.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and finds out if it can write
+        connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and fails if it can't write
     except BaseException:
         connection.close()
         raise
@@ -36,10 +36,10 @@ def open_database(path: Path | None) -> sqlite3.Connection:
 
 
 def check_version(connection: sqlite3.Connection, version: int) -> None:
-    """Set the version of the tables' form in a new database.
+    """Check the schema version of a database, and set it in a new one.
 
     Raises:
-        ValueError: it has another one.
+        ValueError: the database has another version.
     """
     [(found,)] = connection.execute("PRAGMA user_version").fetchall()
     if found not in (0, version):

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-# Not for connections: for files, scrapes and model processes. Half of a very low limit.
+# Descriptors kept for files, scrapes and model processes; half of the limit if that is very low.
 _RESERVE = 64
 _CHECK_SECONDS = 1.0
 _CHECKS_PER_LINE = 60
@@ -19,20 +19,20 @@ _log = logging.getLogger(__name__)
 def open_standard_streams() -> None:
     """Open /dev/null in place of closed standard streams.
 
-    Otherwise a socket would get such a descriptor, and messages for standard error would go there.
+    Otherwise a socket would get such a descriptor, and receive messages for standard error.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It gets the lowest free number. Child processes need it too.
+            # The new descriptor gets the lowest free number. Child processes need it too.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    if sys.stderr is None:  # as Python leaves it
+    if sys.stderr is None:  # Python sets it to None if standard error is closed
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def has_terminal() -> bool:
-    """Whether there is a terminal that sends SIGHUP when it is closed; not once it is."""
+    """Whether the process has an open terminal, which sends SIGHUP when it is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:
@@ -44,7 +44,7 @@ def raise_limit(num_calls: int) -> None:
     """Raise the limit of open files to the hard limit; warn if that is low.
 
     Args:
-        num_calls: limit of calls in progress; each may use a connection of its own.
+        num_calls: most calls in progress; each may use a connection of its own.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -57,7 +57,7 @@ def raise_limit(num_calls: int) -> None:
 
 
 def max_connections() -> int:
-    """The number of connections that there are descriptors for."""
+    """The number of connections for which descriptors suffice."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 2**31 - 1
@@ -65,7 +65,7 @@ def max_connections() -> int:
 
 
 async def watch() -> None:
-    """Log once a minute while descriptors run out. Never returns."""
+    """Log once a minute while descriptors are nearly exhausted. Never returns."""
     checks_until_line = 0
     while True:
         checks_until_line = max(0, checks_until_line - 1)
@@ -79,7 +79,7 @@ async def watch() -> None:
 
 
 def _num_open() -> int:
-    """A lower bound of the descriptors in use: a new one gets the lowest free number."""
+    """A lower bound of the number of open descriptors: a new one gets the lowest free number."""
     try:
         descriptor = os.dup(0)
     except OSError:

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator
 class FairSlots:
     """Slots for work on one event loop.
 
-    Clients that wait take turns, whatever number of slots each of them asks for. One client holds
-    at most all slots but one, so that another client need not wait for the end of its work.
+    Waiting clients take turns, however many slots each asks for. One client holds at most all slots
+    but one, so that another client need not wait for the end of its work.
 
     Args:
-        count: the number of slots.
+        count: number of slots.
 
     Attributes:
-        num_waiting: calls that wait for a slot.
+        num_waiting: number of calls that wait for a slot.
     """
 
     def __init__(self, count: int) -> None:
@@ -31,7 +31,7 @@ class FairSlots:
 
     @contextlib.asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it until the block ends."""
+        """Wait for a slot, and hold it until the end of the `async with` block."""
         await self.take(client)
         try:
             yield
@@ -39,7 +39,7 @@ class FairSlots:
             self.give_back(client)
 
     async def take(self, client: str) -> None:
-        """Wait for a slot, to be given back."""
+        """Wait for a slot. Call `give_back` afterwards."""
         if self._is_open_to(client):
             self._hold(client)
             return
@@ -51,7 +51,7 @@ class FairSlots:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._remove(client, turn)
-            else:  # the slot came at the same moment
+            else:  # a slot was assigned at the same moment
                 self.give_back(client)
             raise
         finally:
@@ -65,7 +65,7 @@ class FairSlots:
         self._held[client] += 1
 
     def give_back(self, client: str) -> None:
-        """Pass a slot of a client on."""
+        """Give back a slot of a client, which may go to a waiting one."""
         self._num_free += 1
         self._held[client] -= 1
         if not self._held[client]:

@@ -1,8 +1,8 @@
-"""Fair use of the event loop and of a thread: a client's work does not hold up other clients.
+"""Fair use of the event loop and of a thread: a client's work does not delay other clients.
 
-Work that grows with a text is done in pieces of some milliseconds. Short ones run on the event
-loop, between which other calls get their turn (`checkpoint`, `on_loop`). What can't be cut into
-short pieces runs in a thread (`in_thread`). Both take the pieces of their clients round-robin.
+Work that grows with a text is done in pieces of some milliseconds. Short pieces run on the event
+loop, and other calls get their turn between them (`checkpoint`, `on_loop`). Work that can't be cut
+into short pieces runs in a thread (`in_thread`). Both take pieces from clients round-robin.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from weakref import WeakKeyDictionary
 
 from service.common.fair_slots import FairSlots
 
-# Computed in one iteration of the event loop before other clients are asked: roughly the delay
-# that their calls see. Waiting for the next iteration costs some ten microseconds.
+# Computing time of one client in an iteration of the event loop before others get a turn: about the
+# delay of their calls. Waiting for the next iteration costs about ten microseconds.
 _ITERATION_SECONDS = 0.003
-# New calls come first, since gRPC hands out one in each iteration, and the next may be of a client
-# that has none. But work that waits gets on as often as this.
+# New calls come first, since gRPC delivers one in each iteration, and the next may be of a client
+# without a call. But waiting work gets a turn at least this often.
 _ARRIVALS_SECONDS = 0.02
 
 MAX_PREPARING = 2
-"""Calls with long texts that are prepared, and not admitted yet; of one client, one."""
+"""Most calls with long texts that are prepared at a time, before admission; one for each client."""
 
 _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _Waiting:
-    """Work that waits, by client, the next one first."""
+    """Waiting work by client, the next client first."""
 
     def __init__(self) -> None:
         self._clients: dict[str, deque[asyncio.Future[None]]] = {}
@@ -45,13 +45,13 @@ class _Waiting:
         return bool(self._clients)
 
     def add(self, client: str) -> asyncio.Future[None]:
-        """Add work of a client, which is due when the future is done."""
+        """Add work of a client; the returned future is set when it is due."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clients.setdefault(client, deque()).append(due)
         return due
 
     def wake(self) -> str | None:
-        """Wake the next work of the next client; the client, None if nothing waits."""
+        """Wake the next work of the next client; returns the client, None if nothing waits."""
         while self._clients:
             client = next(iter(self._clients))
             works = self._clients.pop(client)
@@ -67,23 +67,23 @@ class _Waiting:
 
 
 class FairLoop:
-    """Shares the computing on an event loop among clients. Belongs to that loop."""
+    """Shares the computing time of an event loop among clients. Belongs to that loop."""
 
     def __init__(self) -> None:
         self._waiting = _Waiting()
         self._is_armed = False  # for the next iteration
-        self._num_arrived = 0  # in this one
-        self._chosen: str | None = None  # the client whose work goes on
-        self._ends = 0.0  # of the time for it in this iteration
-        self._begun = 0.0  # the last work that had to wait for arrivals
+        self._num_arrived = 0  # in this iteration
+        self._chosen: str | None = None  # the client that may compute
+        self._ends = 0.0  # end of its time in this iteration
+        self._begun = 0.0  # start of the last work that had to wait for arrivals
 
     def arrived(self) -> None:
-        """A call has arrived."""
+        """Record that a call has arrived."""
         self._num_arrived += 1
         self._arm()
 
     def is_over(self, client: str) -> bool:
-        """Whether a client's work has to wait for the next iteration, or for other clients."""
+        """Whether a client's work has to wait for the next iteration or for other clients."""
         now = time.perf_counter()
         if self._waiting:
             return client != self._chosen or now >= self._ends
@@ -138,28 +138,32 @@ def _fair_loop() -> FairLoop:
     global _last
     loop = asyncio.get_running_loop()
     last, fair = _last
-    if last is loop:  # as always in a server: a third of the time
+    if last is loop:  # always true in a server; takes a third of the time
         return fair
     _last = loop, fair = loop, _loops.setdefault(loop, FairLoop())
     return fair
 
 
 def arrived(client: str) -> None:
-    """A call of a client has arrived, for which the running task works from now on."""
+    """Record that a call of a client has arrived; the running task now works for this client."""
     _client.set(client)
     _fair_loop().arrived()
 
 
 def works_for(client: str) -> None:
-    """Set whom the running task works for, and those that it starts."""
+    """Set the client for which the running task works, and the tasks that it starts."""
     _client.set(client)
 
 
 async def begin_preparing() -> Callable[[], None]:
-    """Wait until the running task may prepare long texts; what to call once that has led somewhere.
+    """Wait until the running task may prepare long texts.
 
-    A call is prepared until the model admits it. Without this, a thousand calls would all be
-    prepared, in the memory of a thousand, before the first of them fills the model's queue.
+    A call counts as being prepared until the model admits it. Without this limit, a thousand calls
+    would be prepared at the same time, and take their memory, before the first of them fills the
+    model's queue.
+
+    Returns:
+        A function to be called when the call has been admitted or has ended.
     """
     loop, client = asyncio.get_running_loop(), _client.get()
     slots = _preparing.setdefault(loop, FairSlots(MAX_PREPARING))
@@ -168,9 +172,9 @@ async def begin_preparing() -> Callable[[], None]:
 
 
 async def checkpoint() -> None:
-    """Let others go on, if this iteration of the event loop has computed for some milliseconds.
+    """Let others continue if this iteration of the event loop has computed for some milliseconds.
 
-    To be awaited before each piece of work that takes less than a millisecond.
+    Await it before each piece of work that takes less than a millisecond.
     """
     fair, client = _fair_loop(), _client.get()
     if fair.is_over(client):
@@ -191,24 +195,24 @@ async def on_loop(work: Callable[[], T]) -> T:
 
 
 async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
-    """The result of longer work, in the thread that all clients share.
+    """Run longer work in the thread that all clients share; returns its result.
 
-    One thread for all: several would hold Python's lock in turn, each for milliseconds, whenever
-    the event loop needs it.
+    There is one thread for all: several would hold Python's lock in turn, each for milliseconds,
+    whenever the event loop needs it.
 
     Args:
-        work: without long calls that hold Python's lock.
-        client: by default, the one that the running task works for.
+        work: function without long calls that hold Python's lock.
+        client: name of the client; None for the one that the running task works for.
     """
     result = await _ends_in_turn(_thread.run(work, _client.get() if client is None else client))
-    await checkpoint()  # the event loop gets the results of much work at once
+    await checkpoint()  # many results can arrive at the event loop at once
     return result
 
 
 async def _ends_in_turn(waiting: Awaitable[T]) -> T:
-    """Await something; if that is cancelled, end at a checkpoint.
+    """Await something; if it is cancelled, wait for a checkpoint before the end.
 
-    Who disconnects cancels up to thousands of calls at once, and each takes a moment to end.
+    A client that disconnects cancels up to thousands of calls at once, and ending each takes time.
     """
     try:
         return await waiting
@@ -220,11 +224,11 @@ async def _ends_in_turn(waiting: Awaitable[T]) -> T:
 class FairExecutor:
     """A thread that takes work from its clients round-robin; a client's work runs in order.
 
-    So a client with one piece of work waits for one piece of every other client, however many they
-    have.
+    So a client with one piece of work waits for one piece of every other client, however many
+    pieces they have.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -234,7 +238,7 @@ class FairExecutor:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     async def run(self, work: Callable[[], T], client: str) -> T:
-        """Run `work` in the thread; cancelled before it begins, it does not run."""
+        """Run `work` in the thread. If cancelled before it begins, it does not run."""
         future: Future[T] = Future()
 
         def execute() -> None:
@@ -249,7 +253,7 @@ class FairExecutor:
 
         with self._lock:
             self._waiting.setdefault(client, deque()).append(execute)
-        # The thread chooses the client when it gets there.
+        # The thread chooses the client when it runs this.
         self._executor.submit(self._execute_next)
         return await asyncio.wrap_future(future)
 

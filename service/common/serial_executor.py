@@ -11,20 +11,20 @@ class SerialExecutor:
     """Runs tasks in order on a thread of its own.
 
     Args:
-        name: of its thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A daemon, so that the process can end while a model hangs.
+        # A daemon thread, so that the process can end while a model hangs.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Run `task`, which must not raise, after those before it."""
+        """Run `task`, which must not raise, after the tasks submitted before."""
         self._tasks.put(task)
 
     def stop(self) -> None:
@@ -32,7 +32,7 @@ class SerialExecutor:
         self._tasks.put(None)
 
     def join(self) -> None:
-        """Wait for the end; after `stop`."""
+        """Wait for the end of the thread after `stop`."""
         self._thread.join()
 
     def _run(self) -> None:

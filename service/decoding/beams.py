@@ -1,13 +1,13 @@
 """Beam search for many requests at once (Graves, 2012; Wu et al., 2016).
 
-The search, its ties included, is that of the PyTorch reference in `model/evaluation/search.py`;
-here the beams of one size advance together, as arrays, and return the copies between cache rows
-that follow.
+The search, including ties, is the same as in the PyTorch reference, `model/evaluation/search.py`.
+Here, all beams of one size advance together, as arrays, and return the necessary copies between
+cache rows.
 
 A step takes the best 2k continuations of a beam of k hypotheses. Those that end and are among the
-best k are finished, the first k that don't end continue. A hypothesis that continues stays in its
+best k are finished; the first k that don't end continue. A hypothesis that continues stays in its
 parent's row of the batch if it is the parent's best child; its siblings take the rows of parents
-that have no children. So only what changed is copied, and no row is read that is written.
+without children. So only changes are copied, and no row is both read and written.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Beam:
     """The search of one request.
 
     Attributes:
-        options: how.
-        max_new_tokens: longest hypothesis, EOS included.
+        options: options of the search.
+        max_new_tokens: most tokens of a hypothesis, EOS included.
         finished: the best `beam_size` hypotheses that have ended, best first.
-        ends_at_limit: what still runs has reached the limit, where EOS is forced.
+        ends_at_limit: whether the running hypotheses have reached the limit, where EOS is forced.
     """
 
     options: SearchOptions
@@ -50,7 +50,7 @@ class Beam:
         del self.finished[self.options.beam_size :]
 
     def cannot_improve(self, best_total: float, length: int) -> bool:
-        """Whether it is over although hypotheses still run, the best of which has `length`."""
+        """Whether no running hypothesis can improve the result; the best has `length` tokens."""
         options = self.options
         if len(self.finished) < options.beam_size:
             return False
@@ -66,9 +66,9 @@ class _Pool:
     """The best 2k continuations of each of J beams, best first.
 
     Attributes:
-        parents: [J, 2k] ranks among the hypotheses of before.
-        columns: [J, 2k] which of the parent's candidates.
-        token_ids: [J, 2k].
+        parents: [J, 2k] ranks of their parents among the previous hypotheses.
+        columns: [J, 2k] indices among the parents' candidates.
+        token_ids: [J, 2k] ids of their tokens.
         totals: [J, 2k] scores so far; `_NO_HYPOTHESIS` where there are fewer continuations.
     """
 
@@ -83,8 +83,8 @@ class BeamGroup:
 
     Args:
         beam_size: k, more than 1.
-        states: of all rows of the batch.
-        eos_id: ends a hypothesis.
+        states: states of all rows of the batch.
+        eos_id: id of the token that ends a hypothesis.
     """
 
     def __init__(self, beam_size: int, states: RowStates, eos_id: int) -> None:
@@ -113,15 +113,15 @@ class BeamGroup:
         self._forced = np.append(self._forced, beam.options.forced_eos)
 
     def move(self, source: int, target: int) -> None:
-        """A hypothesis has moved from the row `source` to the row `target`."""
+        """Record that a hypothesis has moved from the row `source` to the row `target`."""
         self._rows[self._rows == source] = target
 
     def end(self, row: int) -> list[Hypothesis]:
         """Remove the beam that `row` belongs to.
 
         Returns:
-            As many of its hypotheses as were asked for, best first; the best running one if none
-            is finished.
+            The requested number of its hypotheses, best first; the best running one if none is
+            finished.
         """
         index = int((self._rows == row).any(axis=1).argmax())
         beam = self._beams.pop(index)
@@ -146,13 +146,13 @@ class BeamGroup:
         """Advance every beam by one step.
 
         Args:
-            candidates: of all rows, 2k of each or more.
+            candidates: candidates of all rows, at least 2k of each.
             chosen: [n] filled with the token that each row of a beam appends.
-            log_probabilities: [n] likewise.
+            log_probabilities: [n] filled with the log-probability of that token.
 
         Returns:
-            One row of each beam that is done, and the copies that the others' rows need before
-            they step again.
+            One row of each finished beam, and the copies that the rows of the others need before
+            their next step.
         """
         pool = self._pool(candidates)
         lengths = self._states.positions[self._rows[:, 0]].astype(np.intp) + 1
@@ -204,7 +204,7 @@ class BeamGroup:
         beam.finish(self._hypothesis(beam, row, length + 1, float(pool.totals[index, rank])))
 
     def _give_up(self, index: int) -> None:
-        """Every token is forbidden: finish the running hypotheses as they stand."""
+        """Finish the running hypotheses without EOS, because every token is forbidden."""
         for row, total in zip(self._rows[index], self._totals[index], strict=True):
             if total > _NO_HYPOTHESIS:
                 length = int(self._states.positions[row])
@@ -225,7 +225,7 @@ class BeamGroup:
             best = float(best_totals[index])
             if best == _NO_HYPOTHESIS or beam.cannot_improve(best, int(lengths[index])):
                 done.append(index)
-            elif at_limit[index]:  # only where EOS is forced; otherwise nothing runs on
+            elif at_limit[index]:  # only if EOS is forced; otherwise no hypothesis runs on
                 beam.ends_at_limit = True
                 done.append(index)
         return done
@@ -245,8 +245,8 @@ class BeamGroup:
     def _follow(self, sources: Indices, targets: Indices) -> list[RowCopy]:
         """Copy the rows `sources` to the rows `targets`, up to the token that is appended next.
 
-        The caches of two rows of a beam are equal, bit for bit, where their tokens are equal:
-        what comes before their last common ancestor need not be copied.
+        The caches of two rows of a beam are equal, bit for bit, where their tokens are equal, so
+        that positions before their last common ancestor need not be copied.
 
         Returns:
             The same copies, for the cache.

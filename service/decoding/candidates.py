@@ -15,9 +15,10 @@ class Candidates:
     """The best tokens of every row, best first.
 
     Attributes:
-        token_ids: [n, m].
-        log_probabilities: [n, m] as the model gives them, in float64: raw logit minus log-sum-exp.
-        scores: [n, m] by which a search ranks; -inf for a forbidden token. The same array as
+        token_ids: [n, m] ids of the tokens.
+        log_probabilities: [n, m] the model's log-probabilities, in float64: raw logit minus
+            log-sum-exp.
+        scores: [n, m] scores by which a search ranks; -inf for a forbidden token. The same array as
             `log_probabilities` while no row has constraints.
     """
 

@@ -1,8 +1,8 @@
 """Constraints: tokens that a request forbids, forces, or makes less likely, in its own rows.
 
-They are not in the graph, so that a row with constraints changes nothing for the others. Nor do
-they need the whole vocabulary: constraints only lower scores, so the best n tokens under them are
-among the best n + d of the model if they touch d tokens.
+They are not in the graph, so that a row with constraints does not affect others. They do not need
+the whole vocabulary either: constraints only lower scores, so if they change d tokens, the best n
+tokens under them are among the model's best n + d.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Constraints:
     """The constraints of one request.
 
     Args:
-        options: the request's.
-        eos_id: the id that ends a target.
+        options: search options of the request.
+        eos_id: id that ends a target.
     """
 
     def __init__(self, options: SearchOptions, eos_id: int) -> None:
@@ -29,10 +29,10 @@ class Constraints:
         self._suppressed = np.array(options.suppressed_ids, np.int64)
 
     def num_touched(self, generated: Int64) -> int:
-        """An upper bound on the model's best candidates that they can change at the next step.
+        """An upper bound of the number of best candidates that they change at the next step.
 
         Args:
-            generated: [P] the tokens so far.
+            generated: [P] tokens so far.
         """
         if len(generated) < len(self._options.prefix_ids):
             return 0
@@ -42,7 +42,7 @@ class Constraints:
         return len(np.unique(touched))
 
     def are_over(self, num_generated: int) -> bool:
-        """Whether they change nothing after as many tokens: all that they forced has come."""
+        """Whether they change nothing after `num_generated` tokens: all forced ones were chosen."""
         return self._only_forces and num_generated >= len(self._options.prefix_ids)
 
     def apply(self, candidates: Candidates, row: int, generated: Int64) -> None:
@@ -52,9 +52,9 @@ class Constraints:
         not chosen: its log-probability and score are 0.
 
         Args:
-            candidates: of all rows.
-            row: one of this request's.
-            generated: [P] its tokens so far.
+            candidates: candidates of all rows.
+            row: a row of this request.
+            generated: [P] tokens of the row so far.
         """
         token_ids, scores = candidates.token_ids[row], candidates.scores[row]
         if len(generated) < len(self._options.prefix_ids):

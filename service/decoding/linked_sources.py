@@ -8,14 +8,15 @@ from service.domain.plan import Float32, Int32
 
 
 def linked_sources(attention: Float32, num_tokens: int) -> Int32:
-    """The source token of the largest weight for each of a target's first `num_tokens`.
+    """The source token with the largest weight for each of a target's first `num_tokens`.
 
-    EOS is no candidate, since attention rests there when it has nothing better to do (as in
-    fairseq's alignments of Garg et al., 2019). The first of equals; none if the source is empty.
+    EOS is excluded, since attention rests there when no other token is relevant (as in fairseq's
+    alignments, Garg et al., 2019). Of equal weights, the first counts. The result is empty if the
+    source is empty.
 
     Args:
-        attention: [T, S] of both sides' tokens, the source's EOS included.
-        num_tokens: the target's without EOS.
+        attention: [T, S] weights of both sides' tokens, with the source's EOS.
+        num_tokens: number of target tokens without EOS.
     """
     words = attention[:num_tokens, :-1]
     if not words.size:
@@ -25,15 +26,15 @@ def linked_sources(attention: Float32, num_tokens: int) -> Int32:
 
 
 def without_hidden(attention: Float32, num_target: int, num_source: int) -> Float32:
-    """The weights without those of the first tokens of both sides, which name languages.
+    """The weights without the language tokens at the beginning of both sides.
 
-    The decoder looks at a source's language when it has nothing better to do. The other weights of
-    a token are scaled, so that they sum to one again.
+    The decoder attends to a source's language token when no other token is relevant. The other
+    weights of a token are scaled, so that they sum to one again.
 
     Args:
-        attention: [T, S].
-        num_target: rows to leave out.
-        num_source: columns to leave out.
+        attention: [T, S] attention weights.
+        num_target: number of rows to leave out.
+        num_source: number of columns to leave out.
     """
     if not num_target and not num_source:
         return attention

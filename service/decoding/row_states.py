@@ -1,7 +1,7 @@
 """The state of every row, as arrays over rows: tokens, positions, log-probabilities.
 
-Arrays, not objects: a step of a small model takes well under a millisecond, so that one Python
-statement per row and step would show.
+They are arrays, not objects: a step of a small model takes well under a millisecond, so that one
+Python statement for each row and step would be measurable.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class RowStates:
     """Tokens, and their log-probabilities, of each row of the batch.
 
     Attributes:
-        token_ids: [max_rows] the last token of each row, the input of its next step.
-        positions: [max_rows] the position of that token; also the number of tokens generated, and
-            the number of positions in the row's self-attention cache before the next step.
-        generated: [max_rows, max_target] the tokens.
-        log_probabilities: [max_rows, max_target] of each token, as the model gave it.
+        token_ids: [max_rows] last token of each row, which is the input of its next step.
+        positions: [max_rows] position of that token; also the number of tokens generated, and the
+            number of positions in the row's self-attention cache before the next step.
+        generated: [max_rows, max_target] generated tokens.
+        log_probabilities: [max_rows, max_target] the model's log-probability of each token.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class RowStates:
         """Append a token to each of the first rows.
 
         Args:
-            token_ids: [n], for rows 0 .. n-1.
-            log_probabilities: [n].
+            token_ids: [n] tokens for rows 0 to n-1.
+            log_probabilities: [n] their log-probabilities.
         """
         num_rows = len(token_ids)
         rows, positions = self._row_numbers[:num_rows], self.positions[:num_rows]
@@ -93,5 +93,5 @@ class RowStates:
 
 
 def total(log_probabilities: Float64) -> float:
-    """Their sum, added up in the order of the positions, as the search adds them."""
+    """The sum of log-probabilities, added up in the order of the positions, as in a search."""
     return float(np.add.accumulate(log_probabilities)[-1]) if len(log_probabilities) else 0.0

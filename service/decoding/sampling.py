@@ -14,13 +14,14 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 def draw(scores: Float64, sampling: Sampling, position: int) -> int:
     """Draw one of the candidates of a row.
 
-    First the best `top_k` are kept, then the fewest of these whose probabilities, at this
-    temperature, make up `top_p` (Holtzman et al., 2020).
+    First the best `top_k` are kept, then the fewest of these with probabilities that, at this
+    temperature, reach `top_p` together (Holtzman et al., 2020). A draw depends only on the
+    arguments.
 
     Args:
-        scores: [m], best first.
-        sampling: how, and with which seed.
-        position: of the token that is drawn. A draw depends on these three only.
+        scores: [m] scores of the candidates, best first.
+        sampling: options of sampling, with the seed.
+        position: position of the token to draw.
 
     Returns:
         The index of a candidate.

@@ -16,13 +16,13 @@ from service.domain.requests import Hypothesis, Sampling, SearchOptions
 
 
 class Decoding:
-    """The search of every request in the batch: greedy ones a row each, beams of several rows.
+    """The searches of all requests in the batch: greedy searches with one row, beams with several.
 
-    A greedy row takes the best token, whatever it is: suppressing padding or BOS here would differ
-    from the reference search, and a trained model gives them hardly any probability.
+    A greedy row takes the best token, even padding or BOS: suppressing them would differ from the
+    reference search, and a trained model gives them hardly any probability.
 
     Attributes:
-        states: what each row has generated.
+        states: states of all rows, with the generated tokens.
     """
 
     def __init__(
@@ -30,33 +30,33 @@ class Decoding:
     ) -> None:
         self.states = RowStates(max_rows, max_target_positions, bos_id=bos_id, eos_id=eos_id)
         self._eos_id = eos_id
-        # Of greedy rows only; beams have limits of their own.
+        # Limits of greedy rows only; beams have their own.
         self._limits = np.zeros(max_rows, np.int32)
         self._is_greedy = np.ones(max_rows, np.bool_)
         self._groups: dict[int, BeamGroup] = {}
         self._group_of: dict[int, BeamGroup] = {}  # by row
-        # By row, and only of rows that ask for it: it costs the others nothing.
+        # By row, only for rows with constraints, so that others pay nothing.
         self._constraints: dict[int, Constraints] = {}
         self._sampling: dict[int, Sampling] = {}
-        # By target: copies that are needed before the next step.
+        # Copies that are needed before the next step, by target.
         self._copies: dict[int, RowCopy] = {}
 
     @property
     def top_k(self) -> int:
-        """Candidates of each row that the next step must return."""
+        """Number of candidates of each row that the next step must return."""
         if self.is_greedy:
             return 1
         wanted = max([1, *(2 * size for size in self._groups)])
-        # Two, to tell a forced token from a free choice.
+        # At least two, to distinguish a forced token from a free choice.
         wanted = max([wanted, *(max(2, one.top_k) for one in self._sampling.values())])
         if self._constraints:
             touched = (c.num_touched(self._generated(row)) for row, c in self._constraints.items())
             wanted += max(touched)
-        # A power of two, since the runner prepares itself for every new value.
+        # A power of two, since the runner has to prepare for every new value.
         return 1 << (wanted - 1).bit_length()
 
     def begin(self, rows: list[int], options: SearchOptions, max_new_tokens: int) -> None:
-        """Start a search in `rows`, as many as its beam is wide."""
+        """Start a search in `rows`, one for each hypothesis of its beam."""
         for row in rows:
             self.states.begin(row)
         self._is_greedy[rows] = options.beam_size == 1
@@ -79,8 +79,8 @@ class Decoding:
         pending = self._copies.pop(source, None)
         stop = int(self.states.positions[source])
         origin = source if pending is None else pending.source
-        # From position 0, since the target has nothing of it. What a pending copy would have left
-        # in the source is the same in that copy's own source.
+        # From position 0, since the target has none of it. Positions that a pending copy would not
+        # have written to `source` are the same in the source of that copy.
         self._copies[target] = RowCopy(origin, target, 0, stop)
         self.states.move(source, target)
         for array in (self._limits, self._is_greedy):
@@ -96,8 +96,8 @@ class Decoding:
         """Remove the search in `rows`.
 
         Returns:
-            Its hypotheses, best first: as many as were asked for if it is done, the best one,
-            incomplete, if it is not; none before its first step.
+            Hypotheses, best first: the requested number if the search is done, the best incomplete
+            one if it is not, none before its first step.
         """
         for row in rows:
             self._constraints.pop(row, None)
@@ -157,23 +157,23 @@ class Decoding:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether every row simply takes the model's best token."""
+        """Whether every row takes the model's best token."""
         return not (self._groups or self._constraints or self._sampling)
 
     def num_left(self, num_rows: int) -> int:
-        """Steps until the first of as many greedy rows reaches its length."""
+        """Number of steps until one of the first `num_rows` greedy rows reaches its length."""
         return int((self._limits[:num_rows] - self.states.positions[:num_rows]).min())
 
     def ends(self, output: StepOutput) -> bool:
-        """Whether one of the rows, all of them greedy, ends with its best token."""
+        """Whether any row ends with its best token; all rows are greedy."""
         return bool((output.top_ids[:, 0] == self._eos_id).any())
 
     def continues_after(self, rows: list[int], num_steps: int) -> bool:
-        """Whether one of the greedy `rows` does not reach its length within `num_steps` more."""
+        """Whether any of the greedy `rows` does not reach its length within `num_steps` more."""
         return bool((self.states.positions[rows] + num_steps < self._limits[rows]).any())
 
     def advance_some(self, output: StepOutput, rows: Indices) -> list[int]:
-        """Append a token to `rows`, which are greedy; the outputs of other rows are left out.
+        """Append a token to `rows`, which are greedy; ignores the output of other rows.
 
         Returns:
             The rows that are done.
@@ -203,7 +203,7 @@ class Decoding:
             # End if the whole vocabulary is forbidden.
             chosen[row] = candidates.token_ids[row, 0] if best > -np.inf else self._eos_id
             log_probabilities[row] = candidates.log_probabilities[row, 0]
-        for row in over:  # it steps as if it had none, which costs nothing
+        for row in over:  # from now on, it steps without constraints, at no cost
             del self._constraints[row]
         for row, sampling in self._sampling.items():
             scores = candidates.scores[row]

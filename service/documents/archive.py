@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from service.documents.document import DocumentLimits, bad_document
 
-# The ratio of less does not matter.
+# The ratio of smaller parts does not matter.
 _SMALL_PART = 2**20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -18,20 +18,20 @@ class Archive:
     """A zip file.
 
     Args:
-        data: the file.
-        limits: of its parts.
+        data: content of the file.
+        limits: limits of the file.
 
     Attributes:
-        names: of its parts, in order.
+        names: names of the parts, in order.
 
     Raises:
-        InvalidArgumentError: it is no zip file, is damaged, or exceeds a limit, which is named.
+        InvalidArgumentError: the file is not a zip file, is damaged, or exceeds a limit; names it.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._data = data
         self._limits = limits
-        # Each entry of the directory begins with this: counted before a million of them are parsed.
+        # Each directory entry begins with this. They are counted before they are parsed.
         limits.check("parts", data.count(b"PK\x01\x02"))
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
@@ -61,10 +61,10 @@ class Archive:
             self._limits.check("ratio", unpacked // max(packed, 1), f"{where}unpacks to ")
 
     def read(self, name: str) -> bytes:
-        """A part.
+        """Read a part.
 
         Raises:
-            InvalidArgumentError: it is missing or damaged.
+            InvalidArgumentError: the part is missing or damaged.
         """
         info = self._infos.get(name)
         if info is None:
@@ -74,12 +74,12 @@ class Archive:
                 found = part.read(info.file_size + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as exc:
             raise bad_document(f"{name} is damaged: {exc}") from exc
-        if len(found) != info.file_size:  # the directory says less than there is
+        if len(found) != info.file_size:  # the size in the directory is too small
             raise bad_document(f"{name} has another size than the zip file says")
         return found
 
     def write(self, parts: Mapping[str, bytes]) -> bytes:
-        """The zip file with these parts in place of its own; without any, the very same bytes."""
+        """Write the zip file with these parts replaced; without any, the same bytes."""
         if not parts:
             return self._data
         output = io.BytesIO()

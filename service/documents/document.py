@@ -1,4 +1,4 @@
-"""What a format makes of a file: segments to translate, and a way to write the file again."""
+"""The interface of a document: segments to translate, and a method that writes the file again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.errors import InvalidArgumentError
 from service.text.options import MimeType
 
 CONTENT_FIELD = "content"
-"""The field that errors about a file name."""
+"""Name of the field in errors about a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class DocumentSegment:
 
     Attributes:
         text: plain text, or a fragment of HTML or Markdown without blocks.
-        mime_type: which of these: in fragments, tags have to move with the words.
+        mime_type: format of the text; tags of a fragment move with the words.
     """
 
     text: str
@@ -34,28 +34,29 @@ class DocumentSegment:
 
 @dataclass(frozen=True)
 class DocumentLimits:
-    """The largest document that is accepted. Each limit is of a whole file, not of its parts.
+    """The largest accepted document. Each limit applies to a whole file, not to its parts.
 
-    With readers that take linear time, they bound the time and the memory of reading and writing.
+    Since readers take linear time, the limits bound the time and the memory of reading and writing.
     They leave room above real documents: a Word file of 500 pages has 100,000 elements.
 
     Attributes:
-        max_bytes: size of the file.
+        max_bytes: size of the file in bytes.
         max_unpacked_bytes: size of all parts of a zip file, or of text copied into a new one.
-        max_ratio: unpacked over packed bytes, of a zip file and a part with more than a megabyte.
-        max_parts: files in a zip file.
-        max_segments: parts to translate.
-        max_lines: lines of a text file.
-        max_tags: tags and comments of XML; elements that are copied when it is written.
-        max_attributes: attributes of XML, and those that are copied.
-        max_element_attributes: attributes of one element.
-        max_format_nodes: elements and attributes in the format of one run of Word.
-        max_nodes_with_two_prefixes: tags and attributes, if an element has two prefixes for a
-            namespace around it.
-        max_level_sum: levels of all elements of XML together. Moving an element takes time for
-            all that are in it, so an element of level 20 may be visited 20 times.
-        max_namespaces: namespaces declared around an element. Each is compared when one is made.
-        max_namespace_characters: characters of these declarations.
+        max_ratio: ratio of unpacked to packed bytes, for a zip file and a part of over a megabyte.
+        max_parts: number of files in a zip file.
+        max_segments: number of segments to translate.
+        max_lines: number of lines of a text file.
+        max_tags: number of tags and comments of XML, or of elements copied when it is written.
+        max_attributes: number of attributes of XML, or of copied attributes.
+        max_element_attributes: number of attributes of one element.
+        max_format_nodes: number of elements and attributes in the format of one run of Word.
+        max_nodes_with_two_prefixes: number of tags and attributes, if a namespace has two prefixes
+            around an element.
+        max_level_sum: sum of the levels of all XML elements. Moving an element takes time for all
+            elements in it, so an element of level 20 may be visited 20 times.
+        max_namespaces: number of namespaces declared around an element. A new element is compared
+            with each.
+        max_namespace_characters: number of characters of these declarations.
     """
 
     max_bytes: int = 64 * 2**20
@@ -74,12 +75,12 @@ class DocumentLimits:
     max_namespace_characters: int = 16_000
 
     def check(self, kind: str, count: int, where: str = "") -> None:
-        """Check a number that a file has.
+        """Check a count against its limit.
 
         Args:
-            kind: the name of the limit without "max_".
-            count: the number.
-            where: the beginning of the message, such as the name of a part.
+            kind: name of the limit without "max_".
+            count: count in the file.
+            where: beginning of the message, such as the name of a part.
 
         Raises:
             InvalidArgumentError: the limit is exceeded; the message has its name and value.
@@ -89,11 +90,11 @@ class DocumentLimits:
             raise bad_document(f"{where}{count:,} {_WORDS[kind]}, the limit is {limit:,}")
 
     def check_bytes(self, count: int) -> None:
-        """Check the size of a file; errors as of `check`."""
+        """Check the size of a file. Raises the error of `check`."""
         self.check("bytes", count)
 
     def check_segments(self, count: int) -> None:
-        """Check the number of segments; errors as of `check`."""
+        """Check the number of segments. Raises the error of `check`."""
         if count > self.max_segments:
             self.check("segments", count)
 
@@ -117,11 +118,11 @@ _WORDS = {
 
 
 class DocumentCounts:
-    """Sums of what the parts of a file have, or of what is copied when it is written.
+    """Sums of counts over the parts of a file, or over the copies made when it is written.
 
     Args:
-        limits: bounds of the sums.
-        where: the beginning of the messages of errors.
+        limits: limits of the sums.
+        where: beginning of error messages.
     """
 
     def __init__(self, limits: DocumentLimits, where: str = "") -> None:
@@ -133,27 +134,27 @@ class DocumentCounts:
         return self._counts[kind]
 
     def add(self, kind: str, count: int) -> None:
-        """Add to a sum; errors as of `DocumentLimits.check`."""
+        """Add to a sum, and check it. Raises the error of `DocumentLimits.check`."""
         self._counts[kind] += count
         self.limits.check(kind, self._counts[kind], self._where)
 
 
 class Document(Protocol):
-    """A file that was read."""
+    """A document that was read from a file."""
 
     @property
     def segments(self) -> Sequence[DocumentSegment]:
-        """What is to be translated, in the order of the file."""
+        """The segments to translate, in the order of the file."""
         ...
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts in place of the segments; to be called once.
+        """Write the file with these texts in place of the segments. May be called only once.
 
-        Where a text equals its segment, the file stays as it is.
+        If a text equals its segment, that part of the file does not change.
         """
         ...
 
 
 def bad_document(why: str) -> InvalidArgumentError:
-    """The error about a file that can't be read."""
+    """The error for a file that can't be read."""
     return InvalidArgumentError(CONTENT_FIELD, why)

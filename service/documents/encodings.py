@@ -1,4 +1,4 @@
-"""Bytes to text and back: UTF-8, or what a byte order mark says."""
+"""Conversion between bytes and text: UTF-8, or the encoding of a byte order mark."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 @dataclass(frozen=True)
 class DecodedText:
-    """The text of a file, and how it was encoded.
+    """The text of a file, and its encoding.
 
     Attributes:
-        text: without the byte order mark.
-        mark: the byte order mark; empty without one.
+        text: text without the byte order mark.
+        mark: byte order mark; empty without one.
         encoding: name of the codec.
     """
 
@@ -33,20 +33,20 @@ class DecodedText:
     encoding: str
 
     def encode(self, text: str) -> bytes:
-        """Another text in the same encoding."""
+        """Encode another text in the same encoding."""
         return self.mark + text.encode(self.encoding)
 
 
 def decode(data: bytes, limits: DocumentLimits) -> DecodedText:
-    """The text of a file.
+    """Decode the text of a file.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is not in the encoding of its mark, or UTF-8 without one; or it has
-            too many lines.
+        InvalidArgumentError: the file is not in the encoding of its mark, or not in UTF-8 without
+            one; or it has too many lines.
     """
     mark, encoding = next(
         ((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", "utf-8")

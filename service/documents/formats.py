@@ -1,4 +1,4 @@
-"""Formats of documents, by the extensions of their files."""
+"""Formats of documents, by file extension."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads files with a class that is imported when it is first used.
+    """Reads files with a class that is imported at first use.
 
-    The server knows all formats and reads no file in its own process, which has none of these
-    classes and no XML library.
+    The server's own process knows all formats but reads no file, so it imports neither these
+    classes nor an XML library.
 
     Attributes:
-        module: the class's module in this package.
-        name: the class's name.
+        module: name of the class's module in this package.
+        name: name of the class.
     """
 
     module: str
@@ -56,14 +56,14 @@ READERS: dict[str, Reader] = {
     ".docx": Reader("word", "WordDocument"),
     ".odt": Reader("open_document", "OpenDocumentText"),
 }
-"""By extension."""
+"""Readers of all formats, by file extension."""
 
 
 def extension_of(file_name: str) -> str:
-    """The extension that tells the format of a file.
+    """The extension of a file name, which determines the format.
 
     Raises:
-        InvalidArgumentError: no format has it; lists those that there are.
+        InvalidArgumentError: no format has this extension; lists the supported ones.
     """
     extension = PurePath(file_name).suffix.lower()
     if extension not in READERS:
@@ -73,22 +73,23 @@ def extension_of(file_name: str) -> str:
 
 
 def load_readers() -> None:
-    """Import the classes of all formats, and what they would import with the first file."""
+    """Import the classes of all formats, and modules that they import with the first file."""
     for reader in READERS.values():
         reader.load()
-    codecs.lookup("cp437")  # of names in zip files
+    codecs.lookup("cp437")  # encoding of names in zip files
 
 
 def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Document:
     """Read a document. Not for the event loop: a large one takes seconds.
 
     Args:
-        file_name: whose extension tells the format.
-        data: the file.
-        limits: of its size.
+        file_name: name of the file; the extension determines the format.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: unknown format, a file of another format, or one beyond the limits.
+        InvalidArgumentError: the format is unknown, or the file has another format or exceeds a
+            limit.
     """
     reader = READERS[extension_of(file_name)]
     limits.check_bytes(len(data))

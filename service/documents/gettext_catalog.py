@@ -1,7 +1,7 @@
 """Catalogues of GNU gettext (.po): empty and fuzzy messages are translated.
 
-Only the lines of these messages change, so that a difference shows nothing else; a library that
-writes the whole file again would wrap all lines in its own way.
+Only the lines of these messages change, so that a diff shows nothing else; a library that writes
+the whole file again would wrap all lines in its own way.
 https://www.gnu.org/software/gettext/manual/html_node/PO-Files.html
 """
 
@@ -23,7 +23,7 @@ _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*"')
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-# How a string is written; after its line breaks, a new line of the file begins.
+# Escapes of a string; each of its line breaks also ends a line of the file.
 _QUOTED = str.maketrans(
     {text: f"\\{code}" for code, text in _ESCAPED.items()}
     | {"\n": "\\n\n", "\\": "\\\\", '"': '\\"'}
@@ -31,7 +31,7 @@ _QUOTED = str.maketrans(
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8")
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
-# Of C, Python, Qt, shells and templates. Not "% d", which is a percentage in "50 % discount".
+# Placeholders of C, Python, Qt, shells and templates, except "% d", as in "50 % discount".
 _PLACEHOLDER = re.compile(
     r"%(?:\d{1,2}\$)?[-+#0]{0,3}\d{0,4}(?:\.\d{1,3})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcsrap@]"
     r"|%%|%\([A-Za-z_]\w{0,60}\)[-+#0]?\d{0,3}[a-zA-Z]|%L?\d{1,2}\b|%n\b"
@@ -53,10 +53,11 @@ class _Message:
     """A message.
 
     Attributes:
-        strings: by keyword, what they hold.
-        lines: by keyword, the lines of the file, from the first to one past the last.
-        flags_line: the number of the line of its flags; None if it has none.
-        start: its first line.
+        start: number of its first line.
+        strings: strings by keyword, in pieces.
+        lines: lines of each keyword, from the first to one past the last.
+        flags_line: number of the line of its flags; None if it has none.
+        is_fuzzy: whether it has the flag "fuzzy".
     """
 
     start: int
@@ -77,11 +78,11 @@ class GettextCatalog:
     """A catalogue.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no such file, not in UTF-8, or exceeds a limit.
+        InvalidArgumentError: the file is not a catalogue, not in UTF-8, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -124,7 +125,7 @@ class GettextCatalog:
             raise bad_document(f"is in {found[1]}, by its header: convert it to UTF-8")
 
     def _name_charset(self, changes: dict[int, tuple[int, list[str]]]) -> None:
-        """Let the header say UTF-8: what was in ASCII is so no longer."""
+        """Set the charset of the header to UTF-8, since translations need not be ASCII."""
         header = self._header
         if header is None or "msgstr" not in header.lines:
             return
@@ -137,12 +138,12 @@ class GettextCatalog:
             changes[start] = (end, [line + self._ending(start) for line in lines])
 
     def _ending(self, index: int) -> str:
-        """What ends a line, or would."""
+        """The line break of a line; a line feed for a last line without one."""
         line = self._lines[index]
         return line[len(line.rstrip("\r\n")) :] or "\n"
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts. A translation that lacks placeholders is marked as fuzzy."""
+        """Write the file with these texts; a translation without its placeholders is fuzzy."""
         changes: dict[int, tuple[int, list[str]]] = {}
         fuzzy: dict[int, bool] = {}
         entries: dict[int, _Message] = {}
@@ -158,7 +159,7 @@ class GettextCatalog:
             entries[entry.start] = entry
             start, end = entry.lines[keyword]
             ending = self._ending(start)
-            # gettext demands line breaks at the beginning and at the end where the source has them.
+            # gettext demands the source's line breaks at the beginning and at the end.
             space = source[: len(source) - len(source.lstrip())], source[len(source.rstrip()) :]
             lines = _quoted(keyword, found.strip().join(space))
             changes[start] = (end, [line + ending for line in lines])
@@ -176,7 +177,7 @@ class GettextCatalog:
     def _set_fuzzy(
         self, entry: _Message, is_fuzzy: bool, changes: dict[int, tuple[int, list[str]]]
     ) -> None:
-        """Change the flags, and remove the message that a fuzzy translation belonged to."""
+        """Change the flags, and remove the previous message of a fuzzy translation."""
         if entry.is_fuzzy == is_fuzzy:
             return
         line = entry.flags_line
@@ -198,7 +199,7 @@ class GettextCatalog:
 
 
 def _entries(lines: Sequence[str]) -> Iterator[_Message]:
-    """The messages of a file; obsolete ones (#~) are comments."""
+    """Yield the messages of a file; obsolete ones (#~) are comments."""
     entry, keyword = _Message(0), ""
     for index, line in enumerate(lines):
         stripped = line.strip()
@@ -264,7 +265,7 @@ def _quoted(keyword: str, text: str) -> list[str]:
 
 
 def _access_key(source: str) -> int | None:
-    """Where the marker of a message's access key stands; None without one, or with several."""
+    """Position of the marker of a message's access key; None without one, or with several."""
     found = [*_ACCESS_KEY.finditer(source)]
     num_words = len(source.split()) if found else 0
     found = [each for each in found if _is_access_key(each, num_words)]
@@ -289,7 +290,7 @@ def _in_placeholder(text: str, place: int) -> bool:
 
 
 def _with_access_key(text: str, marker: str, letter: str) -> str:
-    """A translation with the marker before the same letter or, if it has none, before its first."""
+    """Put the marker before the same letter of a translation or, without one, the first letter."""
     same = (found.start() for found in re.finditer(re.escape(letter), text, re.IGNORECASE))
     first = (place for place, character in enumerate(text) if character.isalpha())
     inside = bytearray(len(text))
@@ -302,9 +303,9 @@ def _with_access_key(text: str, marker: str, letter: str) -> str:
 
 
 def _segment(source: str) -> DocumentSegment:
-    """A message, whose placeholders are code: the translation copies them.
+    """The segment of a message. Placeholders become code, which the translation copies.
 
-    The model reads the words without the marker of an access key, which it would take for a letter.
+    The marker of an access key is removed, because the model would read it as a letter.
     """
     if (key := _access_key(source)) is not None:
         source = source[:key] + source[key + 1 :]

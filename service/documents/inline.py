@@ -1,4 +1,4 @@
-"""Tags inside of a sentence: to an HTML fragment, and back from its translation.
+"""Tags inside of a sentence: converted to an HTML fragment, and back from its translation.
 
 An element of a document with text in it becomes `<span id="3">` (`<sup id="3">` if it is raised or
 lowered, as the marks of footnotes are), one without text `<img id="4">`, so that the translation of
@@ -32,7 +32,7 @@ class InlineStart:
 
 @dataclass(frozen=True, slots=True)
 class InlineEnd:
-    """The end of the element that was opened last."""
+    """The end of the last opened element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ def to_html(items: Iterable[InlineItem]) -> str:
 
 
 def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
-    """The items of a translated fragment: balanced, each element of the source exactly once.
+    """The items of a translated fragment: balanced, with each element of the source exactly once.
 
-    A well-behaved translation has them already. Elements that are missing come at the end.
+    A correct translation has these properties already. Missing elements are added at the end.
 
     Args:
         text: the fragment.
         source: the items of the fragment before its translation.
     """
-    before = to_html(source)  # what a translation adds around a sentence is not kept
+    before = to_html(source)  # white space that the translation adds around it is not kept
     space = before[: len(before) - len(before.lstrip())], before[len(before.rstrip()) :]
     text = text.strip().join(space)
     missing = {item.number: item for item in source if isinstance(item, InlineStart | InlineAtom)}
@@ -105,7 +105,7 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
 
 
 def merged(items: Iterable[InlineItem]) -> list[InlineItem]:
-    """Items where neighbouring texts are one."""
+    """Merge neighbouring texts."""
     found: list[InlineItem] = []
     texts: list[str] = []
     for item in items:

@@ -15,11 +15,11 @@ class MarkdownFile:
     """A Markdown file.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is not UTF-8, or has too much markup.
+        InvalidArgumentError: the file is not UTF-8, or has too much markup.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -35,7 +35,7 @@ class MarkdownFile:
         ]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts."""
+        """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
         return self._decoded.encode(
             "".join(
@@ -46,7 +46,7 @@ class MarkdownFile:
 
 
 def _definitions(run: TextRun) -> str:
-    """Definitions of the links whose text is a name: what makes them links is elsewhere."""
+    """Empty definitions of the reference links in a run, without which they are not links."""
     found = []
     for item in run.items:
         if isinstance(item, Verbatim) and item.raw.lstrip("!").startswith("["):

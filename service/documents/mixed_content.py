@@ -1,4 +1,4 @@
-"""Text with elements in it, as XLIFF and OpenDocument have it: to items, and back."""
+"""Text with elements in it, in XLIFF and OpenDocument: converted to items, and back."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from service.text.options import MimeType
 
 
 class InlineKind(enum.Enum):
-    """What an element inside of a text is."""
+    """The kind of an element inside of a text."""
 
     PAIR = enum.auto()
     """Its content is part of the text."""
     SCRIPT = enum.auto()
     """As PAIR, above or below the line, as the mark of a footnote."""
     ATOM = enum.auto()
-    """It is copied with its content."""
+    """An element that is copied with its content."""
 
 
 Classify = Callable[[Element], InlineKind]
@@ -41,9 +41,9 @@ class MixedContent:
     """The text of an element and the elements in it.
 
     Attributes:
-        parent: the element.
-        items: in order.
-        elements: those that the numbers of the items mean.
+        parent: the element that contains the text.
+        items: items in order.
+        elements: elements by the numbers of the items.
     """
 
     parent: Element
@@ -53,7 +53,7 @@ class MixedContent:
 
     @classmethod
     def of(cls, parent: Element, classify: Classify) -> MixedContent:
-        """What `parent` holds. Nesting is bounded by the parser."""
+        """Read the content of `parent`. The parser has bounded its nesting."""
         found = cls(parent)
         found._add(parent, classify)
         return found
@@ -66,7 +66,7 @@ class MixedContent:
             kind = classify(child)
             if kind is not InlineKind.ATOM:
                 if items and isinstance(items[-1], InlineEnd) and self._repeats(child):
-                    items.pop()  # two neighbours that are formatted alike are one
+                    items.pop()  # two neighbours with the same format are merged
                     self._repeated.append(child)
                 else:
                     self.elements.append(child)
@@ -79,7 +79,7 @@ class MixedContent:
             self._add_text(child.tail)
 
     def _repeats(self, child: Element) -> bool:
-        """Whether the element that was closed last is a neighbour with the same formatting."""
+        """Whether the element before `child` is a direct neighbour with the same format."""
         before = child.getprevious()
         return (
             before is not None
@@ -95,14 +95,14 @@ class MixedContent:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is something to translate."""
+        """Whether there are words to translate."""
         return any(
             isinstance(item, InlineText) and any(map(str.isalpha, item.text)) for item in self.items
         )
 
     @functools.cached_property
     def segment(self) -> DocumentSegment:
-        """What is to be translated."""
+        """The segment to translate."""
         if all(isinstance(item, InlineText) for item in self.items):
             return DocumentSegment(_joined(self.items))
         return DocumentSegment(to_html(self.items), MimeType.HTML)
@@ -114,17 +114,17 @@ class MixedContent:
         return from_html(translation, self.items)
 
     def write(self, parent: Element, items: Sequence[InlineItem], *, copies: bool) -> None:
-        """Put items into an element in place of what it holds.
+        """Replace the content of an element.
 
         Args:
-            parent: the element; that of this content, unless copies are put into it.
-            items: of a translation, each element once.
-            copies: whether to copy elements, or to move them.
+            parent: the element; without `copies`, the element that this content was read from.
+            items: items of a translation, with each element once.
+            copies: whether to copy elements instead of moving them.
         """
         if copies:
             del parent[:]
         parent.text = None
-        path: list[tuple[Element, Element | None]] = [(parent, None)]  # with the last child
+        path: list[tuple[Element, Element | None]] = [(parent, None)]  # each with its last child
         for item in items:
             current, last = path[-1]
             if isinstance(item, InlineEnd):
@@ -134,14 +134,14 @@ class MixedContent:
             else:
                 element = self._copy(item) if copies else self.elements[item.number]
                 element.tail = None
-                # Moved from place to place within the tree, where its namespaces are declared:
-                # to take it out and declare them on it takes quadratic time.
+                # Moved within the tree, where its namespaces are declared: taking it out would
+                # declare all of them on it, in quadratic time.
                 current.append(element)
                 path[-1] = current, element
                 if isinstance(item, InlineStart):
                     element.text = None
                     path.append((element, None))
-        if not copies:  # what was in those without a number is elsewhere now
+        if not copies:  # the content of merged elements is elsewhere now
             for element in reversed(self._repeated):  # inner ones first
                 drop(element)
 
@@ -149,8 +149,8 @@ class MixedContent:
         element = self.elements[item.number]
         if isinstance(item, InlineAtom):
             return copy.deepcopy(element)
-        # The namespaces that are declared on it or used by it. Others are declared where it is put;
-        # if there were many, each would be compared with all others.
+        # Keeps the namespaces that are declared on it or used by it. Others are declared at its new
+        # place; if there were many, each would be compared with all others.
         parent = element.getparent()
         around = {} if parent is None else parent.nsmap
         used = {name[1:].partition("}")[0] for name in element.attrib if name[0] == "{"}
@@ -167,7 +167,7 @@ def _joined(items: Sequence[InlineItem]) -> str:
 
 
 def _append_text(parent: Element, last: Element | None, text: str) -> None:
-    """Add text after the last child of an element; the number of children would take time."""
+    """Add text after `last`, the last child of an element: finding it takes linear time."""
     if last is not None:
         last.tail = (last.tail or "") + text
     else:

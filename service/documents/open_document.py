@@ -26,20 +26,20 @@ _SPACES = re.compile(r"[ \t\r\n]+")
 _PARTS = ("content.xml", "styles.xml")
 _PAIRS = {"span", "a", "ruby", "ruby-base"}
 _MIME_TYPES = ("application/vnd.oasis.opendocument.text",)
-# Tracked deletions are no text any more.
+# Tracked deletions are not part of the text.
 _SKIPPED = f"{{{_TEXT}}}tracked-changes"
 _PARAGRAPHS = f"{{{_TEXT}}}p", f"{{{_TEXT}}}h"
 
 
 class OpenDocumentText:
-    """A text document of LibreOffice and others.
+    """A text document of LibreOffice and compatible programs.
 
     Args:
-        data: the file.
-        limits: of its parts.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no such document, or exceeds a limit.
+        InvalidArgumentError: the file is not an OpenDocument text, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -62,12 +62,12 @@ class OpenDocumentText:
         self.segments: Sequence[DocumentSegment] = segments
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts."""
+        """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
         changed = {}
         for name, source, root, paragraphs in self._parts:
             is_changed = False
-            # Inner ones first: a note is moved with what it holds.
+            # Inner paragraphs first: a note is moved together with its content.
             pairs = [(paragraph, next(remaining)) for paragraph in paragraphs]
             for content, text in reversed(pairs):
                 if text == content.segment.text:
@@ -101,7 +101,7 @@ def _paragraphs(
             continue
         content = MixedContent.of(element, classify)
         content.items = [
-            # As it is shown: further spaces are elements.
+            # One space, as displayed: further spaces are elements.
             InlineText(_SPACES.sub(" ", item.text)) if isinstance(item, InlineText) else item
             for item in content.items
         ]

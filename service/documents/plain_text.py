@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from service.documents.document import DocumentLimits, DocumentSegment
 from service.documents.encodings import DecodedText, decode
 
-# Paragraphs are cut at the end of a line after so many characters.
+# Paragraphs are cut at the first end of a line after this many characters.
 _LONG = 10_000
 _BLANK = re.compile(r"\s*\Z")
 
@@ -17,11 +17,11 @@ class PlainText:
     """A text file.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no text, or exceeds a limit.
+        InvalidArgumentError: the file is not text, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -56,7 +56,7 @@ class PlainText:
             self._limits.check_segments(self._num_segments)
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts."""
+        """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
         return self._decoded.encode(
             "".join(next(remaining) if is_segment else text for is_segment, text in self._parts)

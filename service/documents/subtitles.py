@@ -1,4 +1,4 @@
-"""SubRip subtitles (.srt): numbers and times are kept, and the number of lines of each."""
+"""SubRip subtitles (.srt): numbers, times and the number of lines of each subtitle are kept."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True)
 class _Part:
-    """Lines of the file that are copied, or those of one segment.
+    """Lines of the file that are copied, or the lines of one segment.
 
     Attributes:
-        lines: with their ends.
-        before: what stands before the segment's text.
-        segment: None if the lines are copied.
+        lines: lines with their line breaks.
+        before: text that is copied before the segment.
+        segment: segment to translate; None if the lines are copied.
     """
 
     lines: Sequence[str]
@@ -47,11 +47,11 @@ class Subtitles:
     """A file of subtitles. A line of another speaker begins a segment: after a dash, or a name.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no such file, or exceeds a limit.
+        InvalidArgumentError: the file has no subtitles, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -78,7 +78,7 @@ class Subtitles:
         ]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts."""
+        """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
         written: list[str] = []
         for part in self._parts:
@@ -126,12 +126,12 @@ def _text_part(lines: Sequence[str]) -> _Part:
 
 
 def _shown(text: str, segment: DocumentSegment) -> str:
-    """A translation as it stands in the file, on one line."""
+    """Format a translation for the file, on one line."""
     return " ".join((html.unescape(text) if segment.is_html else text).split())
 
 
 def _wrapped(text: str, count: int) -> list[str]:
-    """Text on at most `count` lines of about the same length; a tag is not broken."""
+    """Wrap text into at most `count` lines of about the same length, not within a tag."""
     lines: list[list[str]] = [[]]  # of words
     length = 0
     left = _visible(text)
@@ -149,5 +149,5 @@ def _wrapped(text: str, count: int) -> list[str]:
 
 
 def _visible(text: str) -> int:
-    """The number of characters that are shown."""
+    """The number of visible characters."""
     return len(_TAG.sub("", text))

@@ -1,4 +1,4 @@
-"""Divides the segments of a document into batches, each different one once."""
+"""Divides the segments of a document into batches; equal segments occur once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BATCH_CHARACTERS = 50_000
 
 
 def batches(segments: Sequence[DocumentSegment]) -> Iterator[list[DocumentSegment]]:
-    """Different segments in batches of one kind, in the order of the document."""
+    """Yield batches of different segments of one format, in the order of the document."""
     for mime_type in MimeType:
         batch: list[DocumentSegment] = []
         size = 0

@@ -1,4 +1,4 @@
-"""HTML: each run of text without an element that ends a sentence is a segment."""
+"""HTML: text is divided into segments at elements that end a sentence."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class WebPage:
     """An HTML file.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is not UTF-8, or has too many tags.
+        InvalidArgumentError: the file is not UTF-8, or has too many tags.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -35,7 +35,7 @@ class WebPage:
         ]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts."""
+        """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
         return self._decoded.encode(
             "".join(

@@ -1,8 +1,8 @@
 """Word documents (.docx): paragraphs of the text, heads, feet, notes, comments and text boxes.
 
-A paragraph is cut at tabs, line breaks and fields, whose places are kept; each part with words is a
-segment. Runs of text with the same formatting are one. The formatting that most of a segment has
-needs no tag, so that only the differences travel through the translation.
+A paragraph is cut at tabs, line breaks and fields, which keep their places; each part with words is
+a segment. Neighbouring runs with the same formatting are merged. The most common formatting of a
+segment needs no tag, so that only differences from it travel through the translation.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class _Group:
     """Neighbouring children of one parent: a segment.
 
     Attributes:
-        parent: their parent.
-        name: the prefix of tags of the document.
-        children: in order.
-        items: their text and the elements in it.
-        nodes: by number: runs whose format is meant, containers, and others.
-        base: the format of text outside of any format.
+        parent: parent of the children.
+        name: namespace prefix of the document's tags.
+        children: children in order.
+        items: text of the children and the elements in it.
+        nodes: elements by their number: runs (for their format), containers, and others.
+        base: format of text outside of any tag.
     """
 
     parent: Element
@@ -76,7 +76,7 @@ class _Group:
     base: Element | None = None
 
     def read(self) -> bool:
-        """Make the items; whether there are words."""
+        """Make the items; returns whether they contain words."""
         texts: list[RunNode] = []
         _add_texts(self.children, texts)
         if not any(any(map(str.isalpha, node.text or "")) for node in texts):
@@ -91,7 +91,7 @@ class _Group:
         return True
 
     def _add(self, children: Sequence[RunNode], base: int | None) -> None:
-        before: int | None = None  # the format of the last item, if it is a run's
+        before: int | None = None  # the format of the last item, if that is a run
         for child in children:
             if child.kind in NOISE:
                 continue
@@ -123,7 +123,7 @@ class _Group:
 
     @functools.cached_property
     def segment(self) -> DocumentSegment:
-        """What is to be translated."""
+        """The segment to translate."""
         if all(isinstance(item, InlineText) for item in self.items):
             return DocumentSegment(
                 "".join(item.text for item in self.items if isinstance(item, InlineText))
@@ -134,8 +134,8 @@ class _Group:
         """Put the translation in place of the children.
 
         Args:
-            translation: of the segment.
-            copies: counts the formats that are copied.
+            translation: translation of the segment.
+            copies: counts copied formats.
         """
         items: Sequence[InlineItem] = [InlineText(translation)]
         if self.segment.is_html:
@@ -146,18 +146,18 @@ class _Group:
         for run, count in shared.items():
             if count == run.num_contents:
                 run.keep_whole()
-        forms = {  # before the runs are removed that have them
+        forms = {  # taken before the runs with these formats are removed
             number: format_of(node.own_element(copies))
             for number, node in enumerate(self.nodes)
             if node.text is not None
         }
-        # In linear time: the index of a child takes as long as there are children.
+        # A marker, for linear time: to find the index of a child takes time for all children.
         mark = self.parent.makeelement("mark")
         self.children[0].own_element(copies).addprevious(mark)
         for child in self.children:
             child.drop_texts(copies)
-        # Others are moved from place to place within the tree, where their namespaces are declared:
-        # to take them out and declare these on them takes quadratic time.
+        # Other elements are moved within the tree, where their namespaces are declared: taking them
+        # out would declare all namespaces on each of them, in quadratic time.
         path: list[Element] = []
         formats = [self.base]
         opened: list[bool] = []  # whether each open element is a container
@@ -200,14 +200,14 @@ class _Group:
 
 
 class WordDocument:
-    """A document of Word and others.
+    """A document of Word and compatible programs.
 
     Args:
-        data: the file.
-        limits: of its parts.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no such document, or exceeds a limit.
+        InvalidArgumentError: the file is not a Word document, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -233,10 +233,10 @@ class WordDocument:
         self.segments: Sequence[DocumentSegment] = segments
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these texts.
+        """Write the file with these texts in place of the segments.
 
         Raises:
-            InvalidArgumentError: more would be copied than the limits of a file allow.
+            InvalidArgumentError: the copied formats exceed the limits of a file.
         """
         remaining = iter(translations)
         changed = {}
@@ -254,7 +254,7 @@ class WordDocument:
 
 
 def _groups_of(root: Element, limits: DocumentLimits) -> Iterator[_Group]:
-    """What could be segments, in the order of the part's paragraphs."""
+    """Yield possible segments, in the order of the part's paragraphs."""
     name = f"{{{namespace(root)}}}"
     for paragraph in root.iter(f"{name}p"):
         groups: list[_Group] = []
@@ -263,7 +263,7 @@ def _groups_of(root: Element, limits: DocumentLimits) -> Iterator[_Group]:
 
 
 def _add_groups(parent: Element, nodes: Sequence[RunNode], name: str, groups: list[_Group]) -> None:
-    """Neighbouring nodes without a break between them."""
+    """Add groups of neighbouring nodes without a break between them."""
     group = _Group(parent, name)
     for node in nodes:
         if node.kind in NOISE:

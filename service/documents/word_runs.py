@@ -11,18 +11,18 @@ from service.documents.xml_parts import Element, add_copy, drop, local_name
 
 # Elements around runs, which are part of a sentence.
 CONTAINERS = {"hyperlink", "ins", "smartTag", "moveTo", "dir", "bdo"}
-# Marks of checkers and of the last layout, which say nothing about another text.
+# Marks of spell checkers and of the last layout, which are not valid for another text.
 NOISE = {"proofErr", "lastRenderedPageBreak", "noProof", "lang"}
 _HYPHENS = {"noBreakHyphen": "\u2011", "softHyphen": ""}
-# What ends a segment where it stands in a run.
+# Elements of a run that end a segment.
 _BREAKS = {"tab", "br", "cr", "ptab", "fldChar", "instrText", "delInstrText"}
-# What ends a segment where it stands in a paragraph; the first have the content of one in them.
+# Elements of a paragraph that end a segment; `_FIELDS` contain paragraph content themselves.
 _FIELDS = {"fldSimple", "sdt", "sdtContent"}
 _ENDS = {*_FIELDS, "pPr", "sdtPr", "sdtEndPr", "p", "tbl"}
 
 
 class SharedRun:
-    """A run with several contents, which is cut into a run for each of them if one changes."""
+    """A run with several contents, which is split into one run for each content if one changes."""
 
     __slots__ = ("_contents", "_element", "_parts")
 
@@ -32,18 +32,18 @@ class SharedRun:
         self._parts: Sequence[Element] = ()
 
     def part(self, index: int, copies: DocumentCounts) -> Element:
-        """The run of one content. All are made when one is first asked for.
+        """The run of one content. The first call splits the run.
 
         Args:
             index: number of the content.
-            copies: counts the formats that are copied.
+            copies: counts copied formats.
         """
         if not self._parts:
             self._parts = self._cut(copies)
         return self._parts[index]
 
     def keep_whole(self) -> None:
-        """Let the run be that of all its contents: they are about to be removed together."""
+        """Do not split the run: its contents are about to be removed together."""
         self._parts = self._parts or (self._element,) * len(self._contents)
 
     @property
@@ -60,7 +60,7 @@ class SharedRun:
                 run.append(copy.deepcopy(form))
             add_copy(copies, run)
             parts[-1].addnext(run)
-            run.append(content)  # within the tree, where its namespaces are declared
+            run.append(content)  # moved within the tree, where its namespaces are declared
             parts.append(run)
         return parts
 
@@ -71,14 +71,15 @@ class RunNode:
 
     Attributes:
         element: the child.
-        kind: its local name.
-        text: the text of a run's content; None if it is something else.
-        look: of a run, a number that is the same for those of a paragraph that look the same.
+        kind: local name of the child.
+        text: text of a run's content; None for other content.
+        look: number of a run's look, equal for runs of a paragraph that look the same; None if the
+            child is not a run.
         is_end: whether it ends a segment.
-        children: of a container, and of what has the content of a paragraph in it.
+        children: children of a container, or of an element with paragraph content.
         has_break: whether a child of a container ends a segment.
         shared: the run, if it has several contents.
-        index: the number of the content in that.
+        index: number of the content in the shared run.
     """
 
     element: Element
@@ -97,18 +98,18 @@ class RunNode:
         return self.kind in CONTAINERS
 
     def own_element(self, copies: DocumentCounts) -> Element:
-        """An element that has nothing else in it; see `SharedRun.part`."""
+        """The element with only this content; see `SharedRun.part`."""
         return self.element if self.shared is None else self.shared.part(self.index, copies)
 
     def drop_texts(self, copies: DocumentCounts) -> None:
-        """Remove text, also that in containers; what else is in them stays until it is moved."""
+        """Remove texts, also in containers; other content of containers stays until it is moved."""
         if self.is_container:
             self.element.text = self.element.tail = None
             for child in self.children:
                 child.drop_texts(copies)
         elif self.text is not None or self.kind in NOISE:
             element = self.own_element(copies)
-            if element.getparent() is not None:  # several texts may be those of one run
+            if element.getparent() is not None:  # several texts may belong to one run
                 drop(element)
         else:
             self.own_element(copies)
@@ -129,12 +130,12 @@ def is_raised(run: Element) -> bool:
 
 
 def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[RunNode]:
-    """The content of a paragraph; not that of text boxes in it.
+    """The content of a paragraph, without text boxes in it.
 
     Args:
-        paragraph: the element.
-        name: the prefix of tags of the document.
-        limits: bounds of a format.
+        paragraph: element of the paragraph.
+        name: namespace prefix of the document's tags.
+        limits: limits of a format.
 
     Raises:
         InvalidArgumentError: a format exceeds the limits.
@@ -186,7 +187,7 @@ class _Reader:
         ]
 
     def _look_of(self, form: Element | None) -> int:
-        """The same number for formats that look the same."""
+        """Number of a format's look, which is the same for formats that look the same."""
         if form is None:
             return self._looks.setdefault("", len(self._looks))
         shown: list[str] = []
@@ -198,9 +199,9 @@ class _Reader:
 
 
 def _add_look(element: Element, pieces: list[str]) -> int:
-    """Add what an element looks like, between characters that XML can't hold.
+    """Add a description of a format element, separated by characters that XML can't contain.
 
-    Not its XML, which repeats the declarations of all namespaces around it.
+    Its XML is not suitable, because it repeats the declarations of all namespaces around it.
 
     Returns:
         The number of elements and attributes.
@@ -218,15 +219,15 @@ def _add_look(element: Element, pieces: list[str]) -> int:
 
 
 def _breaks(child: RunNode) -> bool:
-    """Whether a container with this child is no part of one segment."""
+    """Whether a container with this child has to be split between segments."""
     if child.look is not None:
         return child.is_end
     return child.has_break or child.kind in ("fldSimple", "sdt")
 
 
 def _text_of(content: Element) -> str | None:
-    """The text of a content of a run; None if it is something else."""
-    if len(content):  # which would be lost
+    """The text of a content of a run; None if the content is not text."""
+    if len(content):  # its children would be lost
         return None
     kind = local_name(content)
     if kind == "t":

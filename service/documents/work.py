@@ -1,8 +1,8 @@
 """Messages between the server and its document workers: lines of JSON, and bytes of files.
 
 A worker reads foreign files, so the server does not trust it: answers are bounded, and nothing in
-them is unpickled. Texts stay encoded, batch by batch, until they are needed: decoding the texts of
-a large document at once would hold up the event loop.
+them is unpickled. Texts stay encoded, batch by batch, until they are needed: decoding all texts of
+a large document at once would block the event loop.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from service.text.options import MimeType
 READY = b"ready"
 """The template's first message; another one says why it can't work."""
 LENGTH = struct.Struct("<Q")
-"""Before an answer."""
+"""Length of an answer, sent before it."""
 COMPLETE = b"\1"
-"""After an answer."""
+"""End mark, sent after an answer."""
 STATUS = struct.Struct("<ix")
-"""How a worker ended that has not answered, as `os.waitpid` gives it. The zero byte at its end says
-that what came before is no complete answer."""
+"""Status from `os.waitpid` of a worker that has not answered. The zero byte at its end marks that
+the bytes before are not a complete answer."""
 NOT_FORKED = -1
-"""In place of a status: there was no worker."""
+"""Replaces a status if no worker could be forked."""
 
 _SAMPLE_CHARACTERS = 4_000
 
@@ -38,12 +38,12 @@ class DocumentWork:
     """A file to read, or to write with other texts.
 
     Attributes:
-        file_name: tells the format by its extension.
-        file: the content.
-        limits: bound the file, and what is written.
-        max_characters: the limit of all different texts together.
-        translations: of the different texts, one line of `encode_texts` for each batch of
-            `DocumentTexts`; None to read the file.
+        file_name: name of the file; the extension determines the format.
+        file: content of the file.
+        limits: limits of the file that is read and of the file that is written.
+        max_characters: most characters of all different texts together.
+        translations: translations of the different texts, with a line of `encode_texts` for each
+            batch of `DocumentTexts`; None to read the file.
     """
 
     file_name: str
@@ -53,7 +53,7 @@ class DocumentWork:
     translations: Sequence[bytes] | None = None
 
     def encode(self) -> bytes:
-        """The work as bytes for `read_from`."""
+        """Encode the work for `read_from`."""
         lines = self.translations
         head = {
             "file_name": self.file_name,
@@ -66,7 +66,7 @@ class DocumentWork:
 
     @classmethod
     def read_from(cls, stream: BinaryIO) -> DocumentWork:
-        """The work that `encode` made bytes of. Reads no further."""
+        """Decode the work from a stream, and read no further."""
         head = _decode(stream.readline())
         file, num_lines = stream.read(head["file_bytes"]), head["num_lines"]
         return cls(
@@ -83,10 +83,10 @@ class DocumentTexts:
     """The different texts of a document, in batches.
 
     Attributes:
-        num_segments: the number of parts of the document, equal ones included.
-        num_characters: the sum of the lengths of the different texts.
-        sample: the beginning of the text, to detect its language by.
-        lines: the encoded batches.
+        num_segments: number of segments of the document, equal ones included.
+        num_characters: number of characters of the different texts.
+        sample: beginning of the text, for language detection.
+        lines: encoded batches.
     """
 
     num_segments: int
@@ -99,7 +99,7 @@ class DocumentTexts:
         """The texts of a document's segments.
 
         Raises:
-            InvalidArgumentError: they have more than `max_characters` together.
+            InvalidArgumentError: the texts have more than `max_characters` together.
         """
         texts = list(dict.fromkeys(segment.text for segment in segments))
         total = sum(map(len, texts))
@@ -112,7 +112,7 @@ class DocumentTexts:
         return cls(len(segments), total, _sample_of(texts), lines)
 
     def batches(self) -> Iterator[tuple[MimeType, list[str]]]:
-        """The texts of each batch, and their format."""
+        """Yield the format and the texts of each batch."""
         for line in self.lines:
             mime_type, texts = _decode(line)
             yield MimeType(mime_type), texts
@@ -123,9 +123,9 @@ class Answer:
     """The result of a worker.
 
     Attributes:
-        kind: "texts", "file", "refused" (the file, by its reader), "memory" (too little) or
-            "failed" (a defect).
-        facts: of that kind.
+        kind: "texts", "file", "refused" (by the reader), "memory" (too little) or "failed" (a
+            defect).
+        facts: fields of that kind.
         content: bytes of that kind.
     """
 
@@ -134,19 +134,19 @@ class Answer:
     content: bytes = b""
 
     def encode(self) -> bytes:
-        """The answer as bytes for `decode`."""
+        """Encode the answer for `decode`."""
         return b"\n".join([_encode({"kind": self.kind, **self.facts}), self.content])
 
     @classmethod
     def decode(cls, data: bytes) -> Answer:
-        """The answer that `encode` made bytes of."""
+        """Decode an answer of `encode`."""
         line, _, content = data.partition(b"\n")
         facts = _decode(line)
         return cls(facts.pop("kind"), facts, content)
 
     @classmethod
     def of_texts(cls, texts: DocumentTexts) -> Answer:
-        """The texts of a document."""
+        """An answer with the texts of a document."""
         facts = {
             "num_segments": texts.num_segments,
             "num_characters": texts.num_characters,
@@ -156,17 +156,17 @@ class Answer:
 
     @property
     def texts(self) -> DocumentTexts:
-        """The texts of a document, of an answer of that kind."""
+        """The texts of a document, for an answer of the kind "texts"."""
         return DocumentTexts(**self.facts, lines=self.content.split(b"\n") if self.content else ())
 
 
 def encode_texts(texts: Sequence[str]) -> bytes:
-    """A line with the texts of a batch."""
+    """Encode the texts of a batch as a line."""
     return _encode(texts) + b"\n"
 
 
 def decode_texts(lines: Sequence[bytes]) -> list[str]:
-    """The texts of all batches."""
+    """Decode the texts of all batches."""
     return [text for line in lines for text in _decode(line)]
 
 

@@ -2,13 +2,12 @@
 
     python -m service.documents.worker FILE_DESCRIPTOR READERS MEMORY_BYTES SECONDS
 
-It is a template: it imports the readers once, and forks a worker for each file. A worker has a
-limit of memory and one of processor time, serves one connection, and ends. So a file that breaks
-its reader breaks nothing else, a file leaves nothing behind for the next one, and what a process
-took is free again.
+It is a template: it imports the readers once, and forks a worker for each file. A worker has limits
+of memory and processor time, serves one connection, and ends. So a file that breaks its reader
+breaks nothing else, a file leaves nothing behind for the next one, and all memory is freed.
 
-The template reads no file. It kills a worker whose connection the server has closed, and all of
-them when the server ends, in whatever way.
+The template reads no file. It kills a worker when the server closes the worker's connection, and
+all workers when the server ends, even if it crashes.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from service.documents.work import (
 from service.errors import InvalidArgumentError
 
 _PIECE_BYTES = 256 * 1024
-# Translations in progress come before documents.
+# Niceness of workers: translations in progress come first.
 _NICE = 5
 _MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_MAX_FRAMES = 20  # of a defect, for the log
+_MAX_FRAMES = 20  # most stack frames of a defect in the log
 
 ReadDocument = Callable[[str, bytes, DocumentLimits], Document]
 
@@ -78,15 +77,15 @@ def perform(work: DocumentWork, read: ReadDocument) -> Answer:
 
 
 def answer(stream: BinaryIO, read: ReadDocument) -> bytes:
-    """Perform the work that the server sends; any failure is an answer too."""
+    """Perform the work that the server sends; a failure is returned as an answer."""
     try:
         return perform(DocumentWork.read_from(stream), read).encode()
     except InvalidArgumentError as exc:
         return Answer("refused", {"field": exc.field, "why": exc.description}).encode()
     except MemoryError:
-        pass  # what filled the memory is free after this block
+        pass  # the memory is freed after this block
     except Exception as exc:
-        # Without its message, which may have text of the document.
+        # Without the error's message, which may contain text of the document.
         frames = [*traceback.walk_tb(exc.__traceback__)][-_MAX_FRAMES:]
         codes = [(frame.f_code, line) for frame, line in frames]
         where = [f"{Path(c.co_filename).name}:{line} {c.co_name}" for c, line in codes]
@@ -100,8 +99,8 @@ class Template:
     Args:
         control: the socket on which connections arrive.
         read: reads a document.
-        memory_bytes: what a worker may allocate beyond what the template has.
-        seconds: processor time of a worker.
+        memory_bytes: most memory that a worker may allocate in addition to the template's.
+        seconds: most processor time of a worker.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Template:
             self._reap()
 
     def kill_all(self) -> None:
-        """Kill all workers, at the end."""
+        """Kill all workers when the template ends."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         for descriptor in list(self._workers):
@@ -158,7 +157,7 @@ class Template:
         if pid == 0:
             self._be_worker(connection, template)
         self._workers[connection.fileno()] = pid, connection
-        self._poll.register(connection, 0)  # for the hang-up, which is always reported
+        self._poll.register(connection, 0)  # a hang-up is always reported
         return True
 
     def _be_worker(self, connection: socket.socket, template: int) -> None:
@@ -180,25 +179,25 @@ class Template:
         return [connection for _, connection in self._workers.values()]
 
     def _limit(self) -> None:
-        """Bound what this process can take; nothing can raise the bounds again."""
+        """Limit the resources of this process; the limits cannot be raised again."""
         with contextlib.suppress(OSError):  # not on Linux
             Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY, encoding="ascii")
-        _set_limit(resource.RLIMIT_CORE, 0)  # a core dump would have the text of the document
-        # The first limit sends SIGXCPU, which says why; the second one SIGKILL.
+        _set_limit(resource.RLIMIT_CORE, 0)  # a core dump would contain the document's text
+        # The soft limit sends SIGXCPU, which tells the reason; the hard limit sends SIGKILL.
         _set_limit(resource.RLIMIT_CPU, self._seconds, self._seconds + 1)
         _set_limit(resource.RLIMIT_AS, _address_space() + self._memory_bytes)
 
     def _kill(self, descriptor: int) -> None:
         pid, _ = self._workers[descriptor]
-        os.kill(pid, signal.SIGKILL)  # the number is still the worker's: it was not waited for
+        os.kill(pid, signal.SIGKILL)  # no other process has the id: it was not waited for
         self._unregister(descriptor)
 
     def _unregister(self, descriptor: int) -> None:
-        with contextlib.suppress(KeyError):  # done when it was killed
+        with contextlib.suppress(KeyError):  # it was unregistered when it was killed
             self._poll.unregister(descriptor)
 
     def _reap(self) -> None:
-        """Take note of workers that have ended."""
+        """Reap workers that have ended, and report how."""
         for descriptor, (pid, connection) in list(self._workers.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended:
@@ -211,15 +210,15 @@ class Template:
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Let the kernel kill this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended already
+        if os.getppid() != parent:  # the parent has ended already
             os._exit(1)
 
 
 def _serve_one(connection: socket.socket, read: ReadDocument) -> None:
-    """Answer the one work that arrives on a connection."""
+    """Perform the single work that arrives on a connection, and answer."""
     with connection.makefile("rb") as stream:
         reply = answer(stream, read)
     for piece in (LENGTH.pack(len(reply)), reply, COMPLETE):
@@ -227,13 +226,13 @@ def _serve_one(connection: socket.socket, read: ReadDocument) -> None:
 
 
 def _report(connection: socket.socket, status: int) -> None:
-    """Tell the server how a worker ended; it may be gone."""
+    """Tell the server how a worker ended, unless the server has closed the connection."""
     with contextlib.suppress(OSError):
         connection.send(STATUS.pack(status), socket.MSG_DONTWAIT)
 
 
 def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set the limits of a resource, none above the present hard limit."""
+    """Set the limits of a resource, at most to the present hard limit."""
     hard = soft if hard is None else hard
     _, present = resource.getrlimit(kind)
     if present != resource.RLIM_INFINITY:
@@ -242,7 +241,7 @@ def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def _address_space() -> int:
-    """Bytes of this process's address space; 0 where that can't be read."""
+    """Size of this process's address space in bytes; 0 where it can't be read."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     except OSError:
@@ -251,19 +250,19 @@ def _address_space() -> int:
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Handle a signal whose arrival is all that matters."""
+    """Handle a signal without an action: its arrival wakes the poll."""
 
 
 def main(descriptor: int, readers: str, memory_bytes: int, seconds: int) -> None:
     """Run the template until the server has ended.
 
     Args:
-        descriptor: the file descriptor of the control socket.
-        readers: the module that has `load_readers` and `read_document`.
-        memory_bytes: the limit of a worker's memory.
-        seconds: the limit of its processor time.
+        descriptor: file descriptor of the control socket.
+        readers: name of the module with `load_readers` and `read_document`.
+        memory_bytes: most memory that a worker may allocate.
+        seconds: most processor time of a worker.
     """
-    # The server decides when to end. A terminal's Ctrl-C goes to all processes.
+    # The server decides when to end. A terminal's Ctrl-C reaches all processes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as control:

@@ -27,19 +27,19 @@ from service.errors import (
 from service.observability.document_metrics import DocumentMetrics
 
 READERS_MODULE = "service.documents.formats"
-"""The module whose functions read files in the workers."""
+"""Name of the module with the functions that read files in the workers."""
 
 _STOP_SECONDS = 1.0
-# Between two attempts to start the template.
+# Pause between two attempts to start the template.
 _RETRY_SECONDS = 5.0
-# Of an answer with texts: for a character, as JSON may write it; for a segment; for the rest.
+# Sizes of an answer with texts: of a character escaped in JSON, of a segment, and of the rest.
 _CHARACTER_BYTES, _SEGMENT_BYTES, _HEAD_BYTES = 6, 64, 64 * 1024
 
 _DOING = {"read": "reading it", "write": "writing its translation"}
 _DONE = {"read": "read", "write": "written"}
 _STOPPED = "the server is shutting down"
 _CANT_WORK = "no document can be read now; the server's log says why"
-# Why a worker was killed, by the signal. Only the kernel sends SIGKILL while its call waits.
+# Reasons by the signal that killed a worker. While its call waits, only the kernel sends SIGKILL.
 _REASONS: dict[int, str] = {signal.SIGXCPU: "time", signal.SIGKILL: "out_of_memory"}
 
 _log = logging.getLogger("dragoman.documents")
@@ -48,14 +48,14 @@ _log = logging.getLogger("dragoman.documents")
 class DocumentWorkers:
     """Reads and writes documents, each in a process of its own.
 
-    A document is read again to be written: no process holds it while its texts are translated. The
-    first document starts the template process.
+    A document is read a second time before it is written, so that no process holds it while its
+    texts are translated. The first document starts the template process.
 
     Args:
-        limits: bounds of each document.
-        resources: bounds of each worker, and their number.
-        metrics: count works and workers that were killed.
-        readers: the module that reads files, with `load_readers` and `read_document`.
+        limits: limits of each document.
+        resources: number of workers, and limits of each.
+        metrics: counts works and killed workers.
+        readers: name of the module with `load_readers` and `read_document`.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class DocumentWorkers:
     async def read(
         self, file_name: str, file: bytes, max_characters: int, client: str
     ) -> DocumentTexts:
-        """The texts of a document.
+        """Read the texts of a document.
 
         Args:
-            file_name: tells the format by its extension.
-            file: the content.
-            max_characters: the limit of the different texts together.
-            client: takes turns with others.
+            file_name: name of the file; the extension determines the format.
+            file: content of the file.
+            max_characters: most characters of the different texts together.
+            client: name of the client, for taking turns.
 
         Raises:
             InvalidArgumentError: the file can't be read, or exceeds a limit.
@@ -98,23 +98,23 @@ class DocumentWorkers:
     async def write(
         self, file_name: str, file: bytes, max_characters: int, lines: Sequence[bytes], client: str
     ) -> bytes:
-        """The document with other texts.
+        """Write a document with other texts.
 
         Args:
-            file_name: as for `read`.
-            file: as for `read`.
-            max_characters: as for `read`.
-            lines: the texts, a line of `encode_texts` for each batch of those that were read.
-            client: as for `read`.
+            file_name: name of the file; the extension determines the format.
+            file: content of the file.
+            max_characters: most characters of the different texts together.
+            lines: new texts, with a line of `encode_texts` for each batch that was read.
+            client: name of the client, for taking turns.
 
         Raises:
-            DragomanError: as `read`.
+            DragomanError: the errors of `read`.
         """
         work = DocumentWork(file_name, file, self._limits, max_characters, lines)
         return (await self._perform("write", work, client)).content
 
     async def stop(self) -> None:
-        """Kill the workers, whose calls end with UnavailableError. In bounded time."""
+        """Kill the workers, in bounded time; their calls end with UnavailableError."""
         self._is_stopped = True
         if self._starting is not None:
             await asyncio.wait({self._starting}, timeout=_STOP_SECONDS)
@@ -170,7 +170,7 @@ class DocumentWorkers:
         return texts + _HEAD_BYTES
 
     def _ended_early(self, kind: str, reason: str, how: str = "was killed") -> DragomanError:
-        """Count and log a worker that gave no answer; the error of its call."""
+        """Count and log a worker that gave no answer, and return the error of its call."""
         self._metrics.workers_killed.labels(reason).inc()
         level = logging.INFO if reason == "cancelled" else logging.WARNING
         facts = {"reason": reason, "work": kind, "how": how}
@@ -185,14 +185,14 @@ class DocumentWorkers:
                 f"{doing} takes more than {resources.memory_mib} MiB of memory, the limit"
             )
         if reason == "out_of_memory":
-            # Not an error that clients retry: the kernel would kill something each time.
+            # Not an error that clients retry: the kernel would kill a process each time.
             return bad_document(f"{doing} takes more memory than the server has")
         return InternalError(f"the document could not be {_DONE[kind]}")
 
     # --- the template ----------------------------------------------------------------------------
 
     async def _running_template(self) -> WorkerTemplate:
-        """The template, started if there is none. Raises UnavailableError."""
+        """The template, which is started if it does not run. Raises UnavailableError."""
         if self._template is None or self._template.has_ended:
             if self._is_stopped:
                 raise UnavailableError(_STOPPED)
@@ -200,14 +200,14 @@ class DocumentWorkers:
                 raise UnavailableError(_CANT_WORK)
             if self._starting is None:
                 self._starting = asyncio.create_task(self._start(), name="start documents")
-            # A call that is cancelled leaves the start to the others.
+            # If a call is cancelled, the start continues for the others.
             if error := await asyncio.shield(self._starting):
                 raise UnavailableError(error)
         assert self._template is not None
         return self._template
 
     async def _start(self) -> str:
-        """Start the template; an error for the calls that wait for it, or ""."""
+        """Start the template; returns an error for the calls that wait for it, or ""."""
         try:
             template = await WorkerTemplate.start(self._resources, self._readers)
         except TemplateError as exc:

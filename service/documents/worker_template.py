@@ -16,7 +16,8 @@ from service.documents.work import COMPLETE, LENGTH, READY, STATUS
 from service.settings import Settings
 
 _MIB = 2**20
-# By default. With two, one client can't hold all; each may take the memory of its limit.
+# Default numbers of workers. With two, one client can't hold all. Each may use its whole limit of
+# memory.
 _MIN_WORKERS, _MAX_WORKERS = 2, 8
 _PIECE_BYTES = 256 * 1024
 _START_SECONDS = 60.0
@@ -28,11 +29,11 @@ class WorkerLimits:
     """The resources of document workers.
 
     Attributes:
-        num_workers: documents that are read or written at the same time.
-        memory_mib: memory of a worker, beyond the few MiB of an idle one.
+        num_workers: number of documents that are read or written at the same time.
+        memory_mib: memory of a worker in MiB, in addition to the few MiB of an idle one.
         seconds: processor time of a worker.
-        elapsed_factor: elapsed time for each second of that. On a busy machine, a worker has a
-            small share of a core, since translations come first.
+        elapsed_factor: elapsed time allowed for each second of processor time. On a busy machine, a
+            worker has a small share of a core, since translations come first.
     """
 
     num_workers: int = 2
@@ -42,7 +43,7 @@ class WorkerLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> WorkerLimits:
-        """The limits that settings give, with a worker for each core by default."""
+        """The limits of the settings, by default with a worker for each core."""
         cores = settings.threads or num_usable_cores()
         num_workers = settings.document_workers or min(max(cores, _MIN_WORKERS), _MAX_WORKERS)
         return cls(num_workers, settings.document_memory, settings.document_seconds)
@@ -54,10 +55,10 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True)
 class WorkerEnd:
-    """How a worker ended that has not answered.
+    """The end of a worker that has not answered.
 
     Attributes:
-        status: as `os.waitpid` gives it, or `NOT_FORKED`.
+        status: status of `os.waitpid`, or `NOT_FORKED`.
     """
 
     status: int
@@ -69,12 +70,12 @@ class WorkerEnd:
 
     @property
     def how(self) -> str:
-        """How it ended, for the log."""
+        """Description of the end, for the log."""
         if not self.signal_number:
             return f"ended with status {os.waitstatus_to_exitcode(self.status)}"
         try:
             return f"was killed by {signal.Signals(self.signal_number).name}"
-        except ValueError:  # one of those without a name
+        except ValueError:  # a signal without a name
             return f"was killed by signal {self.signal_number}"
 
 
@@ -83,7 +84,7 @@ class WorkerTemplate:
 
     Args:
         process: the process that forks workers.
-        control: the socket to it.
+        control: socket connected to the process.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
@@ -95,11 +96,11 @@ class WorkerTemplate:
         """Start the process, and wait until it has imported the readers. Not to be cancelled.
 
         Args:
-            limits: bounds of each worker.
-            readers: the module that reads files.
+            limits: limits of each worker.
+            readers: name of the module that reads files.
 
         Raises:
-            TemplateError: it can't be started.
+            TemplateError: the process can't be started.
         """
         control, theirs = socket.socketpair()
         arguments = [theirs.fileno(), readers, limits.memory_mib * _MIB, limits.seconds]
@@ -128,11 +129,11 @@ class WorkerTemplate:
         return self._process.poll() is not None
 
     async def exchange(self, work: bytes, max_bytes: int) -> bytes | WorkerEnd:
-        """Have a new worker answer; cancelled, the worker is killed.
+        """Let a new worker perform some work; if cancelled, the worker is killed.
 
         Args:
-            work: the bytes of a `DocumentWork`.
-            max_bytes: limit of the answer.
+            work: an encoded `DocumentWork`.
+            max_bytes: most bytes of the answer.
 
         Raises:
             TemplateError: the template has ended.
@@ -152,7 +153,7 @@ class WorkerTemplate:
 
     async def stop(self) -> None:
         """End the process, and its workers."""
-        self._control.close()  # at which it ends by itself
+        self._control.close()  # the process then ends by itself
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, _END_SECONDS)
         self._process.kill()
@@ -170,15 +171,15 @@ def _start_process(arguments: list[object], descriptor: int) -> subprocess.Popen
 
 
 async def _received(connection: socket.socket, max_bytes: int) -> bytes:
-    """Everything that arrives on a connection.
+    """Receive all data from a connection.
 
     Raises:
-        ValueError: that is more than an answer of `max_bytes`.
+        ValueError: the data is longer than an answer of `max_bytes`.
     """
     loop = asyncio.get_running_loop()
     limit = LENGTH.size + max_bytes + len(COMPLETE)
     pieces, size = [], 0
-    with contextlib.suppress(ConnectionError):  # reset by a worker that had not read all
+    with contextlib.suppress(ConnectionError):  # reset by a worker that has not read all data
         while piece := await loop.sock_recv(connection, _PIECE_BYTES):
             pieces.append(piece)
             size += len(piece)
@@ -188,10 +189,10 @@ async def _received(connection: socket.socket, max_bytes: int) -> bytes:
 
 
 def _answer_in(received: bytes) -> bytes | WorkerEnd:
-    """The answer, or how the worker ended.
+    """The answer in the received data, or the end of the worker.
 
     Raises:
-        TemplateError: it is neither, so the template has ended too.
+        TemplateError: the data contains neither, so the template has ended too.
     """
     end = len(received) - len(COMPLETE)
     if end >= LENGTH.size and received.endswith(COMPLETE):

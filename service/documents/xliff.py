@@ -1,8 +1,8 @@
 """XLIFF 1.2 and 2.0: units without a finished target are translated, and their state is set.
 
 A unit of version 1.2 may be divided: its `seg-source` has an element `mrk` for each segment. Each
-is translated by itself, and the target has the same elements, by which programs know the segments.
-Nothing inside of a unit is a unit, and nothing inside of a segment is a segment.
+segment is translated by itself, and the target gets the same elements, by which programs find the
+segments. Units are not nested, and neither are segments.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from service.documents.xml_parts import (
 # Types of elements above or below the line, such as x-sup and x-html-sub.
 _SCRIPT = re.compile(r"\b(?:sup|sub)(?:script)?\b", re.IGNORECASE)
 _PAIRS = {"g", "mrk", "pc"}
-# Targets that are no translation yet, or one that has to be made again.
+# States of targets that are not translated, or have to be translated again.
 _OPEN_STATES = {"new", "needs-translation", "initial", ""}
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A source and where its translation goes.
+    """A source and the place of its translation.
 
     Attributes:
         holder: the trans-unit (1.2) or the segment (2.0).
-        source: its element.
-        content: what is translated: the source, or a segment of it.
-        mid: the name of the segment in a unit that is divided.
+        source: element of the source.
+        content: content to translate: the source, or a segment of it.
+        mid: name of the segment in a divided unit; None in others.
     """
 
     holder: Element
@@ -60,11 +60,11 @@ class Xliff:
     """An XLIFF file.
 
     Args:
-        data: the file.
-        limits: bounds of its size.
+        data: content of the file.
+        limits: limits of the file.
 
     Raises:
-        InvalidArgumentError: it is no such file, or exceeds a limit.
+        InvalidArgumentError: the file is not XLIFF, or exceeds a limit.
     """
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
@@ -76,7 +76,7 @@ class Xliff:
         if not is_xliff or not version.startswith(("1.", "2.")):
             raise bad_document("is no XLIFF file of version 1.2 or 2.0")
         self._is_v1 = version.startswith("1.")
-        # Whether the elements around units are translated: each is asked once.
+        # Whether the elements around units are translated; each is examined once.
         self._translates: dict[Element, bool] = {}
         self._units: list[_Unit] = []
         for unit in self._all_units():
@@ -86,7 +86,7 @@ class Xliff:
         self.segments: Sequence[DocumentSegment] = [unit.content.segment for unit in self._units]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with these targets."""
+        """Write the file with these targets."""
         if not self._units:
             return self._data
         pairs = zip(self._units, translations, strict=True)
@@ -122,7 +122,7 @@ class Xliff:
                 yield _Unit(holder, source, MixedContent.of(source, _classify))
 
     def _is_translated(self, element: Element) -> bool:
-        """What an element says about its translation, or else the one around it."""
+        """Whether an element is translated, by its own attribute or that of an ancestor."""
         said: str | None = element.get("translate")
         if said:
             return said != "no"
@@ -134,13 +134,13 @@ class Xliff:
         return self._translates[parent]
 
     def _named(self, name: str) -> str:
-        """The name of an element, with the namespace of the file."""
+        """The name of an element with the namespace of the file."""
         return f"{{{self._namespace}}}{name}" if self._namespace else name
 
     def _is_open(
         self, holder: Element, target: Element | None, segment: Element | None = None
     ) -> bool:
-        """Whether a unit, or a segment of its target, is not yet translated."""
+        """Whether a unit, or a segment of its target, has no finished translation."""
         state = holder.get("state", "") if not self._is_v1 else ""
         if target is None:
             return state in _OPEN_STATES
@@ -150,7 +150,7 @@ class Xliff:
         return is_empty or (state in _OPEN_STATES and state != "")
 
     def _places(self, units: Sequence[_Unit], target: Element) -> list[Element]:
-        """Where the translations of a holder's units go: its target, or segments of that."""
+        """The elements for the translations of a holder's units: its target, or its segments."""
         if units[0].mid is None:
             return [target]
         segments = _segments(target)
@@ -161,24 +161,24 @@ class Xliff:
         return [segments[unit.mid or ""] for unit in units]
 
     def _target(self, unit: _Unit) -> Element:
-        """The target of a unit, newly made after its source if there is none."""
+        """The target of a unit; if there is none, it is made after the source."""
         name = self._named("target")
         target = unit.holder.find(name)
         if target is None:
             target = unit.source.makeelement(name)
             if (space := unit.source.get(_SPACE)) is not None:
                 target.set(_SPACE, space)
-            # After the segmented source, which version 1.2 puts between the two.
+            # After the segmented source, which stands between source and target in version 1.2.
             before = unit.holder.find(self._named("seg-source"))
             before = unit.source if before is None else before
-            before.addnext(target)  # and before the text that follows it
+            before.addnext(target)  # the text that follows `before` now follows the target
         return target
 
 
 def _segments(divided: Element | None) -> dict[str, Element]:
     """The segments of a source or a target by name.
 
-    None if a name is missing or occurs twice, or if a segment is inside of another one.
+    It is empty if a name is missing or occurs twice, or if segments are nested.
     """
     if divided is None:
         return {}
@@ -205,12 +205,12 @@ def _is_empty(element: Element) -> bool:
 
 
 def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict[str, Element]:
-    """Divide a target as its source, and return its segments.
+    """Divide a target like its source, and return its segments.
 
     Args:
-        target: of which only segments stay that are translated.
-        divided: the source.
-        done: segments of the target; they are copied, and nothing may refer to the old ones.
+        target: target to divide; only its translated segments stay.
+        divided: segmented source.
+        done: segments of the target, which are copied; nothing may refer to the old ones.
     """
     kept = {mid: copy.deepcopy(each) for mid, each in done.items() if not _is_empty(each)}
     done.clear()

@@ -1,4 +1,4 @@
-"""Parses XML that nobody has checked: no entities, no files, no network, within limits."""
+"""Parses untrusted XML: without entities, files and network, and within limits."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ Element: TypeAlias = etree._Element
 
 _ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([^"'>]*+)["']""")
 _DECLARATION = re.compile(rb"""\sxmlns[^"'<>]*+(?:"([^"<]*+)|'([^'<]*+))""")
-_PLAIN_NAMESPACE = re.compile(rb"[!-%'-~]*+")  # which can be written in one way only
+_PLAIN_NAMESPACE = re.compile(rb"[!-%'-~]*+")  # without characters that can be escaped
 _WIDE_TAG = re.compile(rb"<(?:[^<=]*+=){257}")
 _MARKS = b"\xef\xbb\xbf\xfe\xff \t\r\n"
 _ASCII = bytes(range(0x20, 0x7F))
-_MOST_LEVELS = 256  # that libxml2 reads
-# Characters that XML can't hold.
+_MOST_LEVELS = 256  # limit of libxml2
+# Characters that XML can't contain.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
-    """The root of an XML document.
+    """Parse an XML document, and return its root.
 
     Args:
         data: the document; libxml2 refuses more than 256 levels, texts over 10 MB and entities that
             grow.
-        counts: of the file that the document is a part of.
-        name: of the part, for messages.
+        counts: counts of the file that contains the document.
+        name: name of the part, for messages.
 
     Raises:
-        InvalidArgumentError: it is no XML, has a document type, or exceeds a limit.
+        InvalidArgumentError: the data is not XML, has a document type, or exceeds a limit.
     """
     where = f"{name}: " if name else ""
     signs = _signs(data, where)
@@ -54,15 +54,16 @@ def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
     if root.getroottree().docinfo.internalDTD is not None:
         raise bad_document(f"{where}has a document type (<!DOCTYPE>), which is not read")
     _count_levels(root, signs, counts, where)
-    if _WIDE_TAG.search(signs):  # or a text with as many signs
+    if _WIDE_TAG.search(signs):  # possibly a text with many equals signs
         counts.limits.check("element_attributes", max(len(e.attrib) for e in root.iter()), where)
     return root
 
 
 def _signs(data: bytes, where: str) -> bytes:
-    """The document in an encoding that has the signs of ASCII as single bytes.
+    """The document in an encoding in which the characters of ASCII are single bytes.
 
-    In others, such as UTF-7, they could not be counted. UTF-16 has zeros beside them.
+    In UTF-16, the zeros beside them are removed. In other encodings, such as UTF-7, they could not
+    be counted, and the document is refused.
     """
     signs = data.replace(b"\0", b"").lstrip(_MARKS)
     if not signs.startswith(b"<"):
@@ -81,7 +82,7 @@ def _signs(data: bytes, where: str) -> bytes:
 
 
 def _count_signs(signs: bytes, counts: DocumentCounts) -> None:
-    """Count what takes memory before it is parsed: a tag of four bytes takes over a hundred."""
+    """Count tags and attributes before parsing: a tag of four bytes takes over 100 in memory."""
     counts.add("tags", signs.count(b"<"))
     counts.add("attributes", signs.count(b"="))
 
@@ -97,7 +98,7 @@ def _count_levels(root: Element, signs: bytes, counts: DocumentCounts, where: st
         and len(set(declared)) == len(declared)
         and all(map(_PLAIN_NAMESPACE.fullmatch, declared))
     ):
-        return  # within the limits however they are nested: most files
+        return  # within the limits for any nesting, as in most files
     level = level_sum = 0
     around: list[tuple[str, str]] = []  # prefixes and namespaces around an element
     for event, found in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
@@ -114,7 +115,8 @@ def _count_levels(root: Element, signs: bytes, counts: DocumentCounts, where: st
             characters = sum(len(prefix) + len(uri) for prefix, uri in around)
             limits.check("namespace_characters", characters, where)
             if any(uri == found[1] and prefix != found[0] for prefix, uri in around):
-                # libxml2 takes one for the other when elements are moved, in quadratic time.
+                # When elements are moved, libxml2 replaces one prefix by the other, in quadratic
+                # time.
                 limits.check(
                     "nodes_with_two_prefixes", counts["tags"] + counts["attributes"], where
                 )
@@ -122,10 +124,10 @@ def _count_levels(root: Element, signs: bytes, counts: DocumentCounts, where: st
 
 
 def add_copy(copies: DocumentCounts, element: Element) -> None:
-    """Count what a copy of an element takes.
+    """Count the tags, attributes and characters of a copied element.
 
     Raises:
-        InvalidArgumentError: a limit is exceeded by all copies together.
+        InvalidArgumentError: all copies together exceed a limit.
     """
     tags = attributes = characters = 0
     for each in element.iter():
@@ -140,24 +142,24 @@ def add_copy(copies: DocumentCounts, element: Element) -> None:
 
 
 def drop(element: Element) -> None:
-    """Remove an element with what is in it, of which nothing may be used elsewhere."""
-    del element[:]  # is freed; to remove it would declare namespaces on it, in quadratic time
+    """Remove an element and its content, which may not be used elsewhere."""
+    del element[:]  # frees it; moving it out would declare namespaces on it, in quadratic time
     parent = element.getparent()
     assert parent is not None, "a root is not dropped"
     parent.remove(element)
 
 
 def printable(text: str) -> str:
-    """Text with a space for each character that XML can't hold."""
+    """Replace characters that XML can't contain with spaces."""
     return _NOT_XML.sub(" ", text)
 
 
 def write_xml(root: Element, source: bytes) -> bytes:
-    """The document as bytes, with the encoding and the declaration of its source.
+    """Write a document with the encoding and the declaration of its source.
 
     Args:
-        root: as `parse_xml` returned it, changed.
-        source: the bytes that it was parsed from.
+        root: root from `parse_xml`, possibly changed.
+        source: bytes that it was parsed from.
     """
     info = root.getroottree().docinfo
     has_declaration = source.lstrip(b"\xef\xbb\xbf").startswith(b"<?xml")

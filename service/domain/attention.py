@@ -1,4 +1,4 @@
-"""Which attention weights a model has, and which of them a request selects."""
+"""The attention weights of a model, and a request's selection of them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from model.bundle.bundle import Bundle
 
 Float32 = npt.NDArray[np.float32]
 
-# Of a text and of its translation, EOS and tokens of languages included.
+# Most tokens of a text and of its translation, EOS and language tokens included.
 MAX_TOKENS = 1024
 
-# That one call returns: at four bytes each, 16 MB.
+# Most weights that one call returns: 16 MB, at four bytes each.
 MAX_WEIGHTS = 4_000_000
 
-# That a call computes (`num_computed`): 8 heads of one layer, of the longest texts.
+# Most weights that a call computes (`num_computed`): 8 heads of one layer, for the longest texts.
 MAX_COMPUTED = 2 * 8 * MAX_TOKENS**2
 
-# Of memory for each weight, measured with 4 and 8 heads and 1,000 tokens. Of one attention, of all
-# heads, there are scores, masked scores, weights and what their operators need in between.
+# Memory for each weight, measured with 4 and 8 heads and 1,000 tokens. At a time, memory holds
+# scores, masked scores, weights and temporary arrays of all heads of one attention.
 _WORK_BYTES = 32
 _SELECTED_BYTES = 5
 
@@ -61,7 +61,7 @@ class AttentionShape:
 
     @classmethod
     def of(cls, bundle: Bundle) -> AttentionShape | None:
-        """Of a bundle; None if it has no graph that gives the weights."""
+        """The attentions of a bundle; None if it has no attention graph."""
         if bundle.attention_path is None or bundle.scoring_path is None:
             return None
         config = bundle.config
@@ -84,7 +84,7 @@ class AttentionShape:
         return self.num_encoder_layers if is_encoder else self.num_decoder_layers
 
     def num_weights(self, kind: AttentionKind, num_source: int, num_target: int) -> int:
-        """Weights of one head for so many tokens: rows times columns."""
+        """Number of weights of one head for these lengths in tokens: rows times columns."""
         if kind is AttentionKind.ENCODER_SELF:
             return num_source * (self.encoder_rank or num_source)
         if kind is AttentionKind.CROSS:
@@ -92,13 +92,13 @@ class AttentionShape:
         return 0 if self.is_recurrent else num_target * num_target
 
     def num_work(self, num_source: int, num_target: int) -> int:
-        """Weights of the largest attention: whatever is selected, it is computed for all heads."""
+        """Number of weights of the largest attention, which is computed for all heads."""
         return self.num_heads * max(
             self.num_weights(kind, num_source, num_target) for kind in AttentionKind
         )
 
     def peak_bytes(self, max_source: int, max_target: int) -> int:
-        """Memory that a call takes at most, for the longest text and translation."""
+        """Most memory that a call takes, for the longest text and translation, in bytes."""
         lengths = min(max_source, MAX_TOKENS), min(max_target, MAX_TOKENS)
         work = min(self.num_work(*lengths), MAX_COMPUTED)
         selected = self.num_heads * sum(
@@ -112,8 +112,8 @@ class AttentionSelection:
     """The attention weights to compute.
 
     Attributes:
-        kinds: with the layers of each, in the order of the result.
-        heads: likewise.
+        kinds: kinds of attention, each with its layers, in the order of the result.
+        heads: numbers of the heads, in the order of the result.
         average_layers: whether to return the mean over a kind's layers.
         average_heads: whether to return the mean over the heads.
     """
@@ -124,7 +124,7 @@ class AttentionSelection:
     average_heads: bool = False
 
     def num_weights(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
-        """Weights of the result, for so many tokens."""
+        """Number of weights of the result for these lengths in tokens."""
         num_heads = 1 if self.average_heads else len(self.heads)
         return num_heads * sum(
             (1 if self.average_layers else len(layers))
@@ -133,13 +133,13 @@ class AttentionSelection:
         )
 
     def num_computed(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
-        """Weights that are in memory at a time: all before averages, and an attention's work."""
+        """Most weights in memory at a time: all before averaging, and those of one attention."""
         before = replace(self, average_layers=False, average_heads=False)
         selected = before.num_weights(shape, num_source, num_target)
         return selected + shape.num_work(num_source, num_target)
 
     def labels(self) -> list[AttentionLabel]:
-        """What the arrays of a result are, in order."""
+        """Labels of the matrices of a result, in order."""
         found = []
         for kind, layers in self.kinds:
             for layer in [None] if self.average_layers else layers:
@@ -151,7 +151,7 @@ class AttentionSelection:
         """The matrices of a result, in the order of `labels`.
 
         Args:
-            arrays: [heads, rows, columns] of each kind and layer.
+            arrays: [heads, rows, columns] for each kind and layer.
         """
         left = iter(arrays)
         matrices: list[Float32] = []
@@ -167,7 +167,7 @@ class AttentionSelection:
 
 @dataclass(frozen=True)
 class AttentionLabel:
-    """The kind, layer and head of a matrix; None for the mean over those that were selected."""
+    """The kind, layer and head of a matrix; None for the mean over the selected ones."""
 
     kind: AttentionKind
     layer: int | None = None

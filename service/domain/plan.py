@@ -24,14 +24,14 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RunnerLimits:
-    """What a runner can hold; constant.
+    """Limits of a runner; constant.
 
     Attributes:
-        max_rows: rows (hypotheses) that can step at once.
+        max_rows: number of rows (hypotheses) that can step at once.
         max_source_positions: longest source in tokens, its EOS included.
-        max_target_positions: longest target in tokens, BOS not counted and EOS included.
-        top_k: candidates of each row where a plan names no number.
-        vocab_size: entries in the vocabulary.
+        max_target_positions: longest target in tokens, without BOS and with EOS.
+        top_k: number of candidates of each row if a plan has no number.
+        vocab_size: number of entries in the vocabulary.
     """
 
     max_rows: int
@@ -45,8 +45,8 @@ class RunnerLimits:
 class RowCopy:
     """Copy the cache of row `source` onto row `target`.
 
-    Of the self-attention cache only positions `start` .. `stop`-1 are copied; the cross-attention
-    cache is copied whole when `cross` is true (the two rows translate different sources).
+    Only positions `start` to `stop`-1 of the self-attention cache are copied. The cross-attention
+    cache is copied as a whole if `cross` is true (the two rows translate different sources).
     """
 
     source: int
@@ -62,7 +62,7 @@ class EncodedSource:
 
     Attributes:
         keys_values: the encoder's outputs [B, H, S, Dh], key and value of each layer in turn.
-        index: of the source, among the B.
+        index: index of the source among the B sources.
     """
 
     keys_values: Sequence[npt.NDArray[Any]]
@@ -71,12 +71,12 @@ class EncodedSource:
 
 @dataclass(frozen=True)
 class EncodeItem:
-    """A source to encode into the cross-attention cache of the rows `rows` (one unless beams).
+    """A source to encode into the cross-attention cache of some rows.
 
     Attributes:
-        rows: to store it in.
-        source_ids: the source.
-        encoded: the encoder's output, if the source has been encoded and need only be stored.
+        rows: rows to store it in; several for a beam.
+        source_ids: token ids of the source.
+        encoded: the encoder's output, if the source has been encoded and only has to be stored.
     """
 
     rows: tuple[int, ...]
@@ -89,9 +89,9 @@ class EncodedBatch:
     """Sources that were encoded together.
 
     Attributes:
-        sources: in the order of the request.
-        seconds: duration.
-        num_padding: positions of the encoder that held no token.
+        sources: encoded sources, in the order of the request.
+        seconds: duration of the encode.
+        num_padding: number of encoder positions without a token.
     """
 
     sources: Sequence[EncodedSource]
@@ -101,11 +101,11 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class ScoreItem:
-    """A target to score: the tokens of both sides, EOS included.
+    """A source and a target to score.
 
     Attributes:
-        source_ids, target_ids: the tokens.
-        selection: the attention weights to return with the score; None for the alignment's alone.
+        source_ids, target_ids: token ids, EOS included.
+        selection: attention weights to return with the score; None for those of the alignment.
     """
 
     source_ids: tuple[int, ...]
@@ -115,13 +115,13 @@ class ScoreItem:
 
 @dataclass(frozen=True)
 class TargetScore:
-    """How probable a target is.
+    """The score of a target.
 
     Attributes:
-        log_probabilities: float32 [T], of each token after those before it.
-        attention: float32 [T, S], where the decoder looked for each; rows sum to one. Empty where
-            attention weights were selected.
-        weights: the matrices that were selected, `AttentionSelection.labels` says which.
+        log_probabilities: float32 [T], log-probability of each token given the tokens before it.
+        attention: float32 [T, S], the decoder's attention to the source for each token; rows sum to
+            one. Empty if attention weights were selected.
+        weights: selected matrices, in the order of `AttentionSelection.labels`.
     """
 
     log_probabilities: Float32
@@ -142,7 +142,7 @@ class Adjustments:
 
     @classmethod
     def none(cls) -> Adjustments:
-        """No adjustment at all."""
+        """No adjustments."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
@@ -153,15 +153,15 @@ class StepPlan:
     Attributes:
         copies: cache rows to copy, as if all at once.
         encodes: sources to encode, already limited to the token budget.
-        token_ids: [num_rows] the last token of each row (BOS for a new one).
-        positions: [num_rows] the position of that token, 0 for BOS. Equals the number of
-            positions already in the row's self-attention cache.
+        token_ids: [num_rows] last token of each row (BOS for a new one).
+        positions: [num_rows] position of that token, 0 for BOS. Equals the number of positions
+            already in the row's self-attention cache.
         adjustments: sparse additions to the logits.
-        top_k: candidates to return for each row, fewer only if the vocabulary is smaller; None for
-            the runner's own number. It does not change the order of the candidates.
-        chained: [num_rows] rows that continue with the best token of the step before this one,
-            which the host need not have seen: their `token_ids` and `positions` are ignored. A row
-            that ended in that step stays ended. Only for an `AsyncRunner`; None for no such row.
+        top_k: number of candidates to return for each row, fewer only if the vocabulary is smaller;
+            None for the runner's own number. It does not change the order of the candidates.
+        chained: [num_rows] whether a row continues with the best token of the previous step, which
+            the host need not know: its `token_ids` and `positions` are ignored. A row that ended in
+            that step stays ended. Only for an `AsyncRunner`; None if no row is chained.
 
     With num_rows == 0 there is no step.
     """
@@ -176,7 +176,7 @@ class StepPlan:
 
     @property
     def num_rows(self) -> int:
-        """Rows that step."""
+        """Number of rows that step."""
         return len(self.token_ids)
 
     def followed_by(self, output: StepOutput) -> StepPlan:
@@ -193,9 +193,10 @@ class StepOutput:
     Attributes:
         top_ids: [num_rows, top_k] token ids, best first.
         top_logits: [num_rows, top_k] their raw (adjusted) logits, in descending order.
-        log_sum_exp: [num_rows] over the whole vocabulary; log-probability = logit - log_sum_exp.
+        log_sum_exp: [num_rows] log-sum-exp over the whole vocabulary; a candidate's log-probability
+            is its logit minus this.
         encode_seconds, step_seconds: time spent in the two graphs.
-        num_padding: positions of the encoder that held no token.
+        num_padding: number of encoder positions without a token.
     """
 
     top_ids: Int64
@@ -211,13 +212,13 @@ class ModelRunner(Protocol):
 
     @property
     def limits(self) -> RunnerLimits:
-        """What it can hold; constant."""
+        """Limits of the runner; constant."""
         ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`. An exception fails the requests in it, not the engine.
 
-        Later plans do not change what it returns.
+        Later plans do not change the returned arrays.
         """
         ...
 
@@ -228,12 +229,12 @@ class ModelRunner(Protocol):
 
 @dataclass(frozen=True)
 class LaneRunners:
-    """Two ways to carry out the plans of one lane, on the same caches.
+    """The two runners of one lane, on the same caches.
 
     Attributes:
-        alone: with all cores, while no other lane steps.
-        beside: with this lane's share of the cores, while other lanes step or sources are encoded.
-            Called from one thread at a time, but not necessarily the thread of `alone`.
+        alone: runner with all cores, for steps while no other lane steps.
+        beside: runner with the lane's share of the cores, for steps while other lanes step or
+            sources are encoded. Called from one thread at a time, not always that of `alone`.
     """
 
     alone: ModelRunner
@@ -242,11 +243,11 @@ class LaneRunners:
 
 @runtime_checkable
 class LanedRunner(Protocol):
-    """A runner whose rows are in lanes: groups that step at their own times."""
+    """A runner with lanes: groups of rows that step at their own times."""
 
     @property
     def limits(self) -> RunnerLimits:
-        """What all lanes hold together; constant."""
+        """Limits of all lanes together; constant."""
         ...
 
     @property
@@ -255,11 +256,14 @@ class LanedRunner(Protocol):
         ...
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode ahead of admission. From any thread, once at a time, while lanes step."""
+        """Encode sources before their requests join.
+
+        May be called in any thread, one call at a time, while lanes step.
+        """
         ...
 
     def close(self) -> None:
-        """Free sessions and memory, once nothing steps or encodes."""
+        """Free sessions and memory, when nothing steps or encodes."""
         ...
 
 
@@ -281,10 +285,10 @@ class AsyncRunner(ModelRunner, Protocol):
 
 
 class Scorer(Protocol):
-    """Scores given targets. `score` is called once at a time, from any thread."""
+    """Scores given targets. `score` may be called in any thread, one call at a time."""
 
     def prepare(self, graph: str = "scoring") -> None:
-        """Load what scoring needs, unless it is loaded. From any thread, and before `score`.
+        """Load a graph for scoring, unless it is loaded. May be called in any thread.
 
         Args:
             graph: "scoring" or, for items with a selection, "attention", if the model has it.
@@ -292,5 +296,5 @@ class Scorer(Protocol):
         ...
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
-        """Score each item. An exception fails these, and nothing else."""
+        """Score each item. An exception fails only these items."""
         ...

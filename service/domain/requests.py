@@ -31,7 +31,7 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
     """The limit on new tokens was reached."""
     CANCELLED = "cancelled"
-    """The client cancelled it, or the engine was stopped."""
+    """The client cancelled the request, or the engine was stopped."""
     DEADLINE = "deadline"
     """The request's deadline passed."""
     ERROR = "error"
@@ -40,26 +40,27 @@ class FinishReason(enum.Enum):
 
 AlignmentKind = Literal["hard", "soft"]
 
-# Each costs every row of the batch one more candidate, as `MAX_SUPPRESSED` do.
+# Each costs every row of the batch one more candidate, like each of `MAX_SUPPRESSED`.
 MAX_SAMPLED = 256
-# All rows of a step return as many candidates as one of them asks for. In CPU time on one thread, a
-# step of 64 rows with 64 candidates takes 1.1 (Transformer base) to 1.35 times (the shipped model)
-# as long as with one, with 256 candidates 1.25 to 2.2 times; most of that is
-# the heap of TopK itself. Of the shipped model's probability, the best 64 tokens hold 88 % and the
-# best 256 hold 92 %: label smoothing spreads the rest over the whole vocabulary.
+# All rows of a step return as many candidates as the row that asks for most. In CPU time on one
+# thread, a step of 64 rows with 64 candidates takes 1.1 (Transformer base) to 1.35 times (included
+# model) as long as with one candidate, with 256 candidates 1.25 to 2.2 times; most of that is the
+# heap of TopK. In the included model, the best 64 tokens have 88 % of the probability and the best
+# 256 have 92 %: label smoothing spreads the rest over the whole vocabulary.
 DEFAULT_SAMPLED = 64
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw tokens at random.
+    """Options of random sampling.
 
     Attributes:
-        temperature: log-probabilities are divided by it: below 1 the likely become likelier.
-        top_k: only the best so many are drawn from; at most 256.
-        top_p: of these, only the fewest that make up this much of their probability.
-        seed: 0 to 2^64 - 1. The same seed draws the same tokens of the same candidates, whatever
-            else is in the batch. None: at random, for each sentence anew (`for_sentence`).
+        temperature: divisor of log-probabilities; below 1, likely tokens become likelier.
+        top_k: number of best tokens to draw from; at most 256.
+        top_p: fraction of those tokens' probability to draw from: the fewest best tokens that reach
+            it are kept.
+        seed: 0 to 2^64 - 1. The same seed draws the same tokens from the same candidates, whatever
+            else is in the batch. None for a random seed for each sentence (`for_sentence`).
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -81,8 +82,8 @@ class Sampling:
     def for_sentence(self, source_ids: tuple[int, ...]) -> Sampling:
         """The same options with a seed for one sentence of the request.
 
-        With one seed for all, each would draw its n-th token at the same quantile: samples of
-        different sentences would not be independent.
+        With one seed for all, every sentence would draw its n-th token at the same quantile, and
+        the samples would not be independent.
         """
         if self.seed is None:
             return replace(self, seed=secrets.randbits(64))
@@ -94,30 +95,31 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search for a translation. By default greedily: the best token at each step.
+    """Options of the search for a translation. The default is greedy: the best token at each step.
 
     Attributes:
         max_new_tokens: most tokens to generate, EOS included; None for the default, which follows
             the length of the source (`model.bundle.limits.default_max_new_tokens`).
-        beam_size: hypotheses that grow side by side; 1 is greedy.
-        num_hypotheses: how many to return, best first; at most `beam_size`.
-        length_penalty: alpha; 0 compares bare totals, larger favours longer translations.
+        beam_size: number of hypotheses that grow side by side; 1 for greedy search.
+        num_hypotheses: number of hypotheses to return, best first; at most `beam_size`.
+        length_penalty: alpha; 0 compares totals without a penalty, larger values favour longer
+            translations.
         length_penalty_kind: "power" divides a total log-probability by length^alpha, "gnmt" by
             ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14). EOS counts.
         early_stopping: when a beam that has `beam_size` finished hypotheses stops. "first": at
             once. "heuristic": when the best running one, at its present length, scores no better
             than the worst finished one. "never": the same, at the length that would give it the
             best score. (Hugging Face calls them True, False and "never"; CTranslate2 does "first".)
-        min_new_tokens: no EOS before so many tokens.
-        suppressed_ids: tokens that are never generated; at most 256.
-        repetition_penalty: at least 1. The log-probability of a token that occurred before is
-            multiplied by it, in scores (Keskar et al., 2019; as in Hugging Face's beam search).
-        no_repeat_ngram_size: no sequence of so many tokens occurs twice; 0 for no such rule.
-        prefix_ids: the tokens to begin with. They count as tokens, with log-probability 0.
-        forced_eos: at `max_new_tokens`, if that is 2 or more, nothing but EOS is chosen, at no cost
-            (Hugging Face's `forced_eos_token_id`). It counts in the length of a hypothesis; for the
-            rest that is one that was cut: EOS is not among its tokens, and `ended` is False.
-        sampling: draw tokens at random; None for the best. Only without a beam.
+        min_new_tokens: fewest tokens before EOS.
+        suppressed_ids: ids of tokens that are never generated; at most 256.
+        repetition_penalty: factor of at least 1 for the log-probability of a token that occurred
+            before, in scores (Keskar et al., 2019; as in Hugging Face's beam search).
+        no_repeat_ngram_size: length of token sequences that may not occur twice; 0 for no rule.
+        prefix_ids: ids of the tokens to begin with. They count as tokens, with log-probability 0.
+        forced_eos: whether EOS is forced at `max_new_tokens`, if that is 2 or more, at no cost
+            (Hugging Face's `forced_eos_token_id`). It counts in the length of a hypothesis, which
+            otherwise counts as cut: EOS is not among its tokens, and `ended` is False.
+        sampling: options of random sampling; None for the best tokens. Only without a beam.
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -167,7 +169,7 @@ class SearchOptions:
 
     @property
     def has_only_prefix(self) -> bool:
-        """Whether tokens are constrained only where they are forced."""
+        """Whether a forced prefix is the only constraint."""
         return bool(self.prefix_ids) and not self._weighs_tokens
 
     @property
@@ -180,14 +182,14 @@ class SearchOptions:
         )
 
     def most_generated(self, max_new_tokens: int) -> int:
-        """Tokens that the model may choose when so many are the limit."""
+        """Most tokens that the model may choose if `max_new_tokens` is the limit."""
         return max(1, max_new_tokens - 1) if self.forced_eos else max_new_tokens
 
     def check_fits(self, limits: RunnerLimits) -> None:
-        """Compare with what a runner can hold.
+        """Check the options against a runner's limits.
 
         Raises:
-            InvalidArgumentError: it can never do this; names the field and the limit.
+            InvalidArgumentError: an option exceeds a limit; names the field and the limit.
         """
         most = limits.max_target_positions
         try:
@@ -211,7 +213,7 @@ class SearchOptions:
             )
 
     def score(self, log_probability: float, length: int) -> float:
-        """A hypothesis's total log-probability over the penalty for its `length` tokens."""
+        """A hypothesis's total log-probability divided by the penalty for its `length`."""
         if self.beam_size == 1:
             return log_probability
         if self.length_penalty_kind == "gnmt":
@@ -220,7 +222,7 @@ class SearchOptions:
 
 
 def _check_between(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # nor is NaN
+    if not least <= value <= most:  # also true of NaN
         raise InvalidArgumentError(name, f"must be between {least:g} and {most:g}, not {value}")
 
 
@@ -228,10 +230,10 @@ class Priority(enum.Enum):
     """A request's share of the model under load."""
 
     LOW = "low"
-    """An eighth of what NORMAL gets."""
+    """An eighth of the share of NORMAL."""
     NORMAL = "normal"
     HIGH = "high"
-    """Eight times what NORMAL gets."""
+    """Eight times the share of NORMAL."""
 
 
 @dataclass(frozen=True)
@@ -240,13 +242,13 @@ class GenerationRequest:
 
     Attributes:
         source_ids: token ids of the source, its EOS included.
-        options: how to search.
-        deadline: `time.monotonic()` seconds after which the answer is worthless; None for never.
-        request_id: names the request in logs; several generations may share one.
-        client: its client, for fairness between clients.
-        client_id: whom of its own clients it is for, for fairness within its share; "" if that is
-            not divided.
-        priority: its share under load.
+        options: options of the search.
+        deadline: `time.monotonic()` seconds after which the answer is useless; None for never.
+        request_id: id of the request in logs; several generations may have the same.
+        client: name of the client, for fairness between clients.
+        client_id: id that the client names for one of its own clients, for fairness within its
+            share; "" without one.
+        priority: share of the model under load.
     """
 
     source_ids: tuple[int, ...]
@@ -259,47 +261,46 @@ class GenerationRequest:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the batch that it needs, one a hypothesis."""
+        """Number of rows that it needs, one for each hypothesis."""
         return self.options.beam_size
 
     @property
     def num_encoded_tokens(self) -> int:
-        """Its part of the encode token budget of the iteration that admits it."""
+        """Number of tokens that it takes of an iteration's encode token budget."""
         return len(self.source_ids)
 
     @property
     def least_steps(self) -> int:
-        """Steps that its options demand; 0 if they demand none."""
+        """Fewest steps that its options allow; 0 without a minimum."""
         return max(self.options.min_new_tokens, len(self.options.prefix_ids))
 
     @property
     def work(self) -> int:
-        """Its cost, roughly and relative to others: source tokens for each of its rows."""
+        """Rough cost, relative to other requests: source tokens for each of its rows."""
         return self.num_rows * len(self.source_ids)
 
 
-# Attention weights that cost as much as a source token: a million took 50 ms with the model that
-# ships, from the request to the answer, and 512 tokens 20 ms.
+# Number of attention weights that cost as much as a source token: with the included model, a
+# million weights took 50 ms from the request to the answer, and 512 tokens took 20 ms.
 _WEIGHTS_PER_TOKEN = 512
 
 
 @dataclass(frozen=True)
 class ScoringRequest(GenerationRequest):
-    """A source and a target to score: nothing is searched, and no row is needed.
+    """A source and a target to score, without a search and without rows.
 
     Its result is one hypothesis, the target itself, with its log-probabilities.
 
     Attributes:
         target_ids: token ids of the target, its EOS included; at least one.
-        num_hidden_source: tokens at the beginning of the source, of languages, that nothing is
-            aligned with.
-        num_hidden_target: tokens at the beginning of the target, of its language, that are given:
-            they are no part of the result.
-        alignment: what its result holds of the attention; None for nothing. Attention is as large
-            as both sides multiplied, and results live until the last one of their call.
-        selection: the attention weights that its result holds in place of an alignment; None for
-            none.
-        num_weights: that are computed for the selection.
+        num_hidden_source: number of language tokens at the beginning of the source, which are not
+            aligned.
+        num_hidden_target: number of language tokens at the beginning of the target, which are not
+            part of the result.
+        alignment: kind of alignment in the result; None for none. Not always the attention itself,
+            which has source times target elements, while results are kept until their call ends.
+        selection: attention weights in the result, in place of an alignment; None for none.
+        num_weights: number of weights computed for the selection.
     """
 
     target_ids: tuple[int, ...] = ()
@@ -311,24 +312,24 @@ class ScoringRequest(GenerationRequest):
 
     @property
     def num_rows(self) -> int:
-        """None: it takes one iteration."""
+        """0: a score takes one iteration and no row."""
         return 0
 
     @property
     def num_encoded_tokens(self) -> int:
-        """As many source tokens as cost no less to encode.
+        """Number of source tokens that take at least as long to encode.
 
-        A target's token goes through the decoder and over the whole vocabulary: that is 1.2 times
-        the encoding of a source's token in the model that ships (six layers and two, measured),
-        and twice as much in Transformer base (multiplications, counted). Weights count as well,
-        since they are sent and converted.
+        A target token goes through the decoder and over the whole vocabulary. That costs 1.2 times
+        the encoding of a source token in the included model (six and two layers, measured), and
+        twice as much in Transformer base (counted multiplications). Weights count too, since they
+        are converted and sent.
         """
         weights = self.num_weights // _WEIGHTS_PER_TOKEN
         return len(self.source_ids) + 2 * len(self.target_ids) + weights
 
     @property
     def work(self) -> int:
-        """As a greedy search of the same length: rather too much than too little."""
+        """The cost of a greedy search of the same length, which is an upper bound."""
         return max(len(self.source_ids), len(self.target_ids))
 
 
@@ -337,17 +338,18 @@ class Hypothesis:
     """One translation that a search found.
 
     Attributes:
-        token_ids: without EOS.
-        token_log_probabilities: natural logarithm of each token's probability; the last is EOS's
-            if it was generated.
-        log_probability: their sum, added up in order.
-        score: by which a search ranks: the log-probability over the length penalty (greedy: bare).
-        ended: by EOS; False if it was cut.
-        linked: [len(token_ids)] the source token with the most attention for each; None unless a
-            scoring request asked for an alignment.
-        attention: [T, S] the weights behind it, of both sides' EOS too; None unless a scoring
-            request asked for a soft one.
-        weights: the attention weights that a scoring request selected.
+        token_ids: ids of its tokens, without EOS.
+        token_log_probabilities: natural logarithm of each token's probability; the last is that of
+            EOS if it was generated.
+        log_probability: sum of these, added up in order.
+        score: score for ranking: the log-probability divided by the length penalty, or without one
+            for greedy search.
+        ended: whether it ended with EOS; False if it was cut.
+        linked: [len(token_ids)] index of the source token with the most attention for each token;
+            None unless a scoring request asked for an alignment.
+        attention: [T, S] attention weights, with the EOS of both sides; None unless a scoring
+            request asked for a soft alignment.
+        weights: attention weights that a scoring request selected.
     """
 
     token_ids: list[int]
@@ -360,7 +362,7 @@ class Hypothesis:
     weights: Sequence[Float32] = field(default=(), compare=False, repr=False)
 
     def without(self, num_hidden: int) -> Hypothesis:
-        """The same without its first tokens, which were given and have log-probability 0."""
+        """The hypothesis without its first tokens, which were forced and have log-probability 0."""
         if not num_hidden:
             return self
         return replace(
@@ -372,25 +374,25 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class GenerationResult:
-    """How one generation ended.
+    """The result of one generation. Times are in seconds.
 
     Attributes:
-        token_ids: the tokens generated, without EOS: those of the best hypothesis. Incomplete
-            unless the reason is EOS or LENGTH.
-        finish_reason: why it ended.
+        token_ids: generated tokens of the best hypothesis, without EOS. Incomplete unless the
+            reason is EOS or LENGTH.
+        finish_reason: reason why it ended.
         log_probability: natural logarithm of the probability of the tokens, EOS included if it was
             generated.
-        hypotheses: as many as were asked for, best first; fewer only where the vocabulary is too
-            small for as many to exist, or if it ended early.
-        was_admitted: whether it joined the batch, or was scored.
-        queue_seconds: from submission until it was admitted (or ended without).
-        compute_seconds: from joining the batch until it ended.
-        first_token_seconds: from submission until its first token; None if there was none.
-        encoded_seconds: from submission until its source was encoded, which may be before it joined
-            the batch; None if that is not known, as for scores.
-        encode_seconds: duration of that encode, of all sources in it together.
-        num_steps: decoder steps that its rows took.
-        error: for the client if the reason is CANCELLED, DEADLINE or ERROR, else None.
+        hypotheses: requested number of hypotheses, best first; fewer only if the vocabulary is too
+            small for that number, or if the generation ended early.
+        was_admitted: whether it joined the batch or was scored.
+        queue_seconds: time from submission to joining the batch, or to the end without joining.
+        compute_seconds: time from joining the batch to the end.
+        first_token_seconds: time from submission to the first token; None without tokens.
+        encoded_seconds: time from submission until the source was encoded, which may be before it
+            joined the batch; None if unknown, as for scores.
+        encode_seconds: duration of that encode, for all of its sources together.
+        num_steps: number of decoder steps that its rows took.
+        error: error for the client if the reason is CANCELLED, DEADLINE or ERROR, else None.
     """
 
     token_ids: list[int]
@@ -407,7 +409,7 @@ class GenerationResult:
     error: DragomanError | None = None
 
     def without(self, num_hidden: int) -> GenerationResult:
-        """The same without the first tokens of every hypothesis: `Hypothesis.without`."""
+        """The result without the first tokens of every hypothesis (`Hypothesis.without`)."""
         if not num_hidden:
             return self
         return replace(

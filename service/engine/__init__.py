@@ -1,6 +1,6 @@
-"""The front of a model: admission, generations as they come, metrics, the watchdog.
+"""The engine: the server's side of a model, with admission control, metrics and the watchdog.
 
-An engine takes requests of token ids or refuses them (admission controller, quota, latency model,
-queue estimate) and gives back generations. The model runs behind it, in a worker process or in this
-one. It may import worker and the packages below.
+An engine accepts or refuses requests of token ids (admission controller, quota, latency model,
+queue estimate) and returns a generation for each. The model itself runs in a worker process or in a
+thread of this one. This package may import worker and the packages below.
 """

@@ -17,14 +17,14 @@ opposed to a burst, adds latency without adding throughput (Nichols and Jacobson
 Delay", ACM Queue 10(5), 2012). So the automatic limit has two levels, as in Maurer, "Fail at Scale"
 (ACM Queue 13(8), 2015). Normally a burst may queue for twice the duration of a sequence. After a
 refusal, and until some time has passed since the last one, the engine admits only as many rows as
-bring 95 % of the widest batch's throughput, and the square root of that more, so that random gaps
-between arrivals leave no row idle (Halfin and Whitt, 1981). Clients have equal shares of these, and
-one that holds nothing has an equal share of all rows: whoever asks once is not kept out by others
-that ask again and again.
+reach 95 % of the widest batch's throughput, plus the square root of that number, so that random
+gaps between arrivals leave no row idle (Halfin and Whitt, 1981). Clients have equal shares of these
+rows. A client that holds none has an equal share of all rows, so that clients that retry constantly
+do not keep it out.
 
-A client that names ids of its own gets no more than its share by that. In it, an id that holds
-nothing is admitted while there is room, and one that holds some has an equal part, with one part
-left for a newcomer; three quarters are open to any id, so that one that is alone can use them.
+Naming ids of its own (`client_id`) does not enlarge a client's share. Within the share, an id
+without rows is admitted while there is room. An id with rows has an equal part, with one part kept
+for a new id. Three quarters of the share are open to any id, so that a single id can use them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ from service.errors import DeadlineExceededError, ResourceExhaustedError
 # How long a burst may queue: a multiple of a sequence's duration, and a minimum.
 _BURST_SEQUENCES = 2.0
 _MIN_BURST_SECONDS = 0.25
-# How long an overload lasts after the last refusal, likewise.
+# How long an overload lasts after the last refusal: a multiple of a sequence's duration, and a
+# minimum.
 _CALM_SEQUENCES = 2.0
 _MIN_CALM_SECONDS = 1.0
-# Rows admitted while overloaded, and how many of them beyond those that are enough. With fewer,
-# random gaps would leave rows idle.
+# Fewest rows admitted while overloaded, and fewest of them beyond `LatencyModel.enough_rows`. With
+# less than this, random gaps would leave rows idle.
 _MIN_ROWS, _MIN_SPARE_ROWS = 8, 4
-# Of a client's share: the part that any of its ids may fill.
+# The part of a client's share that any of its ids may fill.
 _OPEN_TO_ANY_ID = 0.75
 _MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS = 60.0, 0.1
 
@@ -69,12 +70,12 @@ class Refusal(enum.Enum):
 
 @dataclass(frozen=True)
 class CompletionEstimate:
-    """How long a busy engine takes for a request, in seconds.
+    """Estimated time that a busy engine takes for a request, in seconds.
 
     Attributes:
-        least: of an idle engine.
-        wait: at least, for its rows.
-        steps: of the batch that it would join.
+        least: time that an idle engine would take.
+        wait: shortest wait for rows.
+        steps: time of the request's steps in the batch that it would join.
     """
 
     least: float
@@ -82,7 +83,7 @@ class CompletionEstimate:
     steps: float
 
     def after(self, other: CompletionEstimate) -> CompletionEstimate:
-        """Of both, one after the other."""
+        """The estimate for both requests, one after the other."""
         return CompletionEstimate(
             self.least + other.least, self.wait + other.wait, self.steps + other.steps
         )
@@ -95,11 +96,11 @@ class AdmissionController:
 
     Args:
         max_rows: rows of the widest batch.
-        max_waiting: rows that may wait beyond these.
-        max_queue_seconds: how long a call may wait for its first sequence to begin; None for the
-            automatic limit.
-        clock: seconds, in which deadlines are measured.
-        on_held_back: as for `Quota`.
+        max_waiting: number of rows that may wait in addition to those.
+        max_queue_seconds: longest time that a call may wait for its first sequence to begin; None
+            for the automatic limit.
+        clock: returns the time in seconds, by which deadlines are measured.
+        on_held_back: called with the number of calls that are held back, as in `Quota`.
         on_refused: called with the reason of every refusal.
     """
 
@@ -133,18 +134,19 @@ class AdmissionController:
         enqueue: Enqueue,
         before: CompletionEstimate | None = None,
     ) -> AdmittedCall:
-        """Admit a call that has one sequence to submit or many.
+        """Admit a call with one or more sequences.
 
         Args:
-            first: its first request; all are of one client and as many rows. None checks the quota
-                only.
-            max_in_flight: as for `AdmittedCall`.
-            enqueue: likewise.
-            before: of what another engine has to do first; None if that is idle, or there is none.
+            first: the call's first request; the others have the same client and number of rows.
+                None checks only the quota.
+            max_in_flight: most sequences of the call inside the engine at a time.
+            enqueue: puts a request into the queue.
+            before: estimate for the engine that has to run first; None without one, or if it is
+                idle.
 
         Raises:
-            ResourceExhaustedError: not now; says when to come back.
-            DeadlineExceededError: the deadline has passed, or no idle server could meet it.
+            ResourceExhaustedError: there is no room at present; the error says when to retry.
+            DeadlineExceededError: the deadline has passed, or even an idle server would miss it.
         """
         num_rows = self.enter(first, before)
         client, client_id = ("", "") if first is None else (first.client, first.client_id)
@@ -160,10 +162,13 @@ class AdmissionController:
     def enter(
         self, first: GenerationRequest | None, before: CompletionEstimate | None = None
     ) -> int:
-        """Take the quota of a call's first request, on its client's account; how much.
+        """Take the quota for a call's first request, for its client.
+
+        Returns:
+            The number of rows taken.
 
         Raises:
-            ResourceExhaustedError, DeadlineExceededError: as `admit`.
+            ResourceExhaustedError, DeadlineExceededError: for the same reasons as in `admit`.
         """
         num_rows = self.check(first, before)
         client, client_id = ("", "") if first is None else (first.client, first.client_id)
@@ -174,8 +179,8 @@ class AdmissionController:
     def check(
         self, first: GenerationRequest | None, before: CompletionEstimate | None = None
     ) -> int:
-        """What `enter` would take now. Raises what it raises."""
-        # A score needs no row, but counts.
+        """Return the number of rows that `enter` would take, or raise the errors of `enter`."""
+        # A score needs no row, but counts as one.
         num_rows, client = 1, ""
         if first is not None:
             num_rows, client = max(num_rows, first.num_rows), first.client
@@ -241,22 +246,22 @@ class AdmissionController:
             )
 
     def _is_within_share(self, request: GenerationRequest) -> bool:
-        """Whether an overloaded engine has room for this, in total or for this client."""
+        """Whether an overloaded engine has room for the request, in total or for its client."""
         if not self._queue.num_rows_inside:
             return True
         quota, limit, num_rows = self._quota, self.overload_rows, request.num_rows
-        # Large calls from before the overload may hold more than they would get now.
+        # Large calls admitted before the overload may hold more than they would get now.
         spare = min(quota.num_spare, limit // 2)
         if quota.num_taken - quota.num_spare + spare + num_rows <= limit:
             return True
         held = quota.held_by(request.client)
         num_clients = quota.num_clients + (held == 0)
-        # One sequence of each client is no overload while there are rows for all of them.
+        # While all clients' first sequences fit into the rows, they are not an overload.
         share = (limit if held else max(limit, self._max_rows)) / num_clients
         return held + num_rows <= share and self._is_within_part(request, share)
 
     def _is_within_part(self, request: GenerationRequest, share: float) -> bool:
-        """Whether an id of a client may have this of the client's share, where there is room."""
+        """Whether the client's share has room for the request's `client_id`."""
         quota, client, num_rows = self._quota, request.client, request.num_rows
         held = quota.held_by_id(client, request.client_id)
         if not request.client_id or not held:
@@ -284,7 +289,7 @@ class AdmissionController:
     # --- events ----------------------------------------------------------------------------------
 
     def submitted(self, submitted: EngineRequest) -> None:
-        """An admitted request was put into the queue."""
+        """Record that an admitted request was put into the queue."""
         request = submitted.request
         if not request.num_rows:  # a score waits for no row
             return
@@ -295,7 +300,7 @@ class AdmissionController:
         self._queue.submitted(submitted.id, request, work)
 
     def iterated(self, iterations: Sequence[Iteration]) -> None:
-        """The step loop reported iterations."""
+        """Learn from iterations that the step loop reported."""
         latency = self._latency
         for iteration in iterations:
             if num_rows := iteration.num_stepping:
@@ -306,7 +311,7 @@ class AdmissionController:
                 latency.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
 
     def answered(self, request: GenerationRequest, result: GenerationResult) -> None:
-        """A request has its result; learn from its length."""
+        """Learn from the length of a request's result."""
         if not request.num_rows:
             return
         options = request.options
@@ -320,7 +325,10 @@ class AdmissionController:
                 self._latency.finished(len(request.source_ids), num_steps)
 
     def ended(self, request_id: int) -> None:
-        """A request has left the engine, or will before the next step; may be repeated."""
+        """Forget a request that has left the engine or will before the next step.
+
+        May be called repeatedly.
+        """
         self._queue.ended(request_id)
 
     # --- state and estimates ---------------------------------------------------------------------
@@ -336,24 +344,24 @@ class AdmissionController:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether a call was refused for load lately."""
+        """Whether a call was recently refused because of load."""
         return self._clock() < self._overloaded_until
 
     @property
     def overload_rows(self) -> int:
-        """Rows that are admitted while the engine is overloaded."""
+        """Number of rows admitted while the engine is overloaded."""
         rows = self._latency.enough_rows()
         return max(_MIN_ROWS, rows + max(_MIN_SPARE_ROWS, math.isqrt(rows)))
 
     @property
     def max_wait_seconds(self) -> float:
-        """The longest wait that is allowed at present."""
+        """The longest wait allowed at present, in seconds."""
         if self._max_queue_seconds is not None:
             return self._max_queue_seconds
         return max(_MIN_BURST_SECONDS, _BURST_SEQUENCES * self._latency.sequence_seconds())
 
     def wait_seconds(self, request: GenerationRequest) -> float:
-        """How long a request would wait for its rows if it came now; a score waits for none."""
+        """Expected wait for rows of a request that arrives now, in seconds; 0 for a score."""
         queue, latency = self._queue, self._latency
         num_rows = request.num_rows
         if not num_rows or queue.num_rows_inside + num_rows <= self._max_rows:
@@ -364,9 +372,9 @@ class AdmissionController:
         return (max(0.0, ahead) + num_rows * latency.mean_steps) / latency.rows_per_second()
 
     def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
-        """How long a request would take if it came now; None while the engine is idle.
+        """Estimate the time of a request that arrives now; None while the engine is idle.
 
-        None for a score, too: that takes one pass and no steps.
+        Also None for a score, which takes one pass and no steps.
         """
         num_rows, num_rows_inside = request.num_rows, self._queue.num_rows_inside
         if not num_rows or not num_rows_inside:
@@ -375,7 +383,7 @@ class AdmissionController:
         steps = max(latency.least_steps(len(request.source_ids)), request.least_steps)
         if request.options.max_new_tokens is not None:
             steps = min(steps, request.options.max_new_tokens)
-        # An estimate over n sequences is off by some 1/sqrt(n) of itself, as their lengths vary.
+        # The relative error of an estimate over n sequences is about 1/sqrt(n): lengths vary.
         certainty = 1.0 - 1.0 / math.sqrt(self._queue.num_waiting + 1)
         width = min(self._max_rows, num_rows_inside + num_rows)
         return CompletionEstimate(
@@ -387,19 +395,19 @@ class AdmissionController:
     def expected_seconds(
         self, num_steps: int, num_positions: int, least_step_seconds: float
     ) -> float:
-        """How long steps of the present batch, encodes and scores take at most.
+        """Longest time that steps of the present batch, encodes and scores take, in seconds.
 
         Args:
-            num_steps: steps of all rows inside.
-            num_positions: positions that are encoded or scored. Each costs less than a step of one
-                row.
-            least_step_seconds: a lower bound on the duration of such a step.
+            num_steps: number of steps of all rows inside.
+            num_positions: number of positions encoded or scored. Each costs less than a step of
+                one row.
+            least_step_seconds: lower bound on the duration of a step of one row.
         """
         num_rows = min(self._max_rows, max(1, self._queue.num_rows_inside))
         position_seconds = max(least_step_seconds, self._latency.step_seconds(1))
         return num_steps * self._latency.step_seconds(num_rows) + num_positions * position_seconds
 
     def _drain_seconds(self) -> float:
-        """How long everything inside takes now."""
+        """Expected time until everything inside the engine has finished, in seconds."""
         rows_per_second = self._latency.rows_per_second()
         return self._quota.num_taken * self._latency.mean_steps / rows_per_second

@@ -1,7 +1,7 @@
 """The engine: requests in, generations out, and a visible life cycle.
 
-All of it belongs to the event loop. The step loop does the work, on a thread or in a process of its
-own.
+The engine belongs to the event loop. The step loop does the work, on a thread or in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Engine:
     All methods belong to the event loop that called `start`.
 
     Args:
-        runner: runs the model; the engine's own from now on, and closed by `stop`.
+        runner: runs the model. The engine owns it, and `stop` closes it.
         config: limits and special ids.
-        observer: receives figures of steps, queue and results.
-        scorer: scores given targets; None if the model can't. A `ModelProcess` has its own.
-        clock: seconds; deadlines are in its time. Called from two threads. With a `ModelProcess`,
-            it can only be `time.monotonic`.
+        observer: receives the engine's events, for metrics.
+        scorer: scores given targets; None if the model can't score. A `ModelProcess` has its own.
+        clock: returns the time in seconds, by which deadlines are measured. It is called from two
+            threads. With a `ModelProcess`, it must be `time.monotonic`.
     """
 
     def __init__(
@@ -123,25 +123,25 @@ class Engine:
         return self._state is _State.SERVING
 
     def now(self) -> float:
-        """The time on its clock, in seconds."""
+        """The time on the engine's clock, in seconds."""
         return self._clock()
 
     @property
     def can_score(self) -> bool:
-        """Whether it takes scoring requests."""
+        """Whether the model can score."""
         return bool(self._scoring)
 
     async def prepare_scoring(self, graph: str = "scoring") -> None:
-        """Load what scoring requests need, beside the steps; before the first of them.
+        """Load a scoring graph while steps run; required before the first scoring request.
 
         Args:
-            graph: "scoring" or, for requests with a selection, "attention", if the model has it.
+            graph: "scoring" or, for requests that select attention weights, "attention".
 
         Raises:
             FailedPreconditionError: the model can't score.
             UnavailableError: loading failed, now or within the last minute, and the log says why;
-                or nothing has been loaded, and the engine does not serve.
-            ResourceExhaustedError: likewise, for want of memory.
+                or the graph is not loaded and the engine does not serve.
+            ResourceExhaustedError: memory ran out during loading, now or within the last minute.
         """
         if not self._scoring:
             raise FailedPreconditionError(
@@ -153,7 +153,7 @@ class Engine:
         await self._scoring[graph].wait()
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start the step loop and accept requests."""
         assert self._state is _State.NEW, "an engine starts once"
         self._start_steps()
         self._state = _State.SERVING
@@ -167,7 +167,7 @@ class Engine:
         """Refuse new calls and wait until those inside are answered.
 
         Returns:
-            Whether all were, within the time.
+            Whether all calls were answered within the timeout.
         """
         if self._state is _State.SERVING:
             self._state = _State.DRAINING
@@ -180,14 +180,14 @@ class Engine:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by itself, or did not end when it was stopped."""
+        """Whether the engine ended by itself, or did not end when it was stopped."""
         return self._state is _State.FAILED
 
     async def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End what is left, once the step in flight has ended, and close the runner.
+        """End the remaining requests once the step in flight has ended, and close the runner.
 
-        A step that takes longer than `timeout_seconds` hangs. It is left behind with its runner,
-        everything else ends, and the engine counts as failed.
+        A step that takes longer than `timeout_seconds` counts as hung. It is abandoned together
+        with its runner, everything else ends, and the engine counts as failed.
         """
         if self._state is _State.NEW:  # its thread runs just long enough to close the runner
             self._start_steps()
@@ -204,7 +204,7 @@ class Engine:
             await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
-        """Leave a step that hangs behind, with its runner. Everything else ends, as failed."""
+        """Abandon a step that hangs, and its runner. All requests end; the engine has failed."""
         if self._ended.is_set():
             return
         self._was_left = True
@@ -212,30 +212,30 @@ class Engine:
         self._end(failed=True)
 
     def pulse(self) -> EngineProgress | None:
-        """Its progress; None while it has no work.
+        """The engine's progress; None while it has no work.
 
-        A request counts as work until the step loop has answered it, cancelled or not.
+        A request counts as work until the step loop has answered it, even if it was cancelled.
         """
         if not self._generations:
             return None
         return EngineProgress(self._num_reports, self._silence_seconds())
 
     def _silence_seconds(self) -> float:
-        """How long the step loop may be silent: so many steps, an encode and a score."""
+        """Longest expected time between two reports: `MAX_UNREPORTED` steps, an encode, a score."""
         num_positions = self.limits.max_source_positions + self.limits.max_target_positions
         return self._admission.expected_seconds(
             MAX_UNREPORTED, num_positions, self.config.step_seconds
         )
 
     async def wait_until_ended(self) -> bool:
-        """Wait until it has ended, by `stop` or by itself; whether it failed."""
+        """Wait until the engine has ended, by `stop` or by itself; returns `has_failed`."""
         await self._ended.wait()
         return self.has_failed
 
     # --- requests --------------------------------------------------------------------------------
 
     def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
-        """How long a request would take if it came now; None while the engine is idle."""
+        """Estimate the time of a request that arrives now; None while the engine is idle."""
         return self._admission.estimate(request)
 
     def admit(
@@ -244,13 +244,13 @@ class Engine:
         first: GenerationRequest | None = None,
         before: CompletionEstimate | None = None,
     ) -> AdmittedCall:
-        """Admit a call that has many sequences to submit; close what is returned.
+        """Admit a call with one or more sequences. The caller closes the returned call.
 
         Args:
-            max_in_flight: most of its sequences inside at a time.
-            first: its first request; all are of one client and as many rows. None admits any call
-                for which there is quota.
-            before: of what another engine has to do first.
+            max_in_flight: most sequences of the call inside the engine at a time.
+            first: the call's first request; the others have the same client and number of rows.
+                None checks only the quota.
+            before: estimate for the engine that has to run first; None without one.
 
         Raises:
             ResourceExhaustedError: the queue is full, or the wait would be too long.
@@ -306,23 +306,23 @@ class Engine:
     # --- what generations ask (generation.RequestControl) ----------------------------------------
 
     def stream(self, request_id: int) -> None:
-        """Push the request's tokens, those it has and each new one."""
+        """Push the tokens that the request has, and each new one."""
         self._steps.stream(request_id)
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
         """Drop the request before the next step."""
-        # Requests that come in the meantime don't wait for it.
+        # Requests that arrive before that step don't wait for it.
         self._admission.ended(request_id)
         self._steps.cancel(request_id, error)
 
     # --- events of the step loop, from any thread (events.Listener) ------------------------------
 
     def on_events(self, events: Events) -> None:
-        """Hand the events out on the event loop."""
+        """Deliver the events on the event loop."""
         self._on_loop(lambda: self._hand_out(events))
 
     def on_end(self, failed: bool) -> None:
-        """End, on the event loop: no events follow."""
+        """End the engine, on the event loop; no events follow."""
         self._on_loop(lambda: self._end(failed))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
@@ -335,10 +335,10 @@ class Engine:
             self._loop.call_soon_threadsafe(call)
 
     def _hand_out(self, events: Events) -> None:
-        if self._ended.is_set():  # of a step that hung, and whose requests have been answered
+        if self._ended.is_set():  # events of an abandoned step: its requests have been answered
             return
         self._num_reports += events.is_progress
-        # Answers first: an observer that raises must not cost a client one.
+        # Answers first, so that an observer that raises cannot prevent one.
         for request_id, token_ids in events.streamed:
             self._generations[request_id].push(token_ids)
         ended = [self._finish(finished) for finished in events.finished]

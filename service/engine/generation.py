@@ -13,10 +13,10 @@ from service.observability import tracing
 
 
 class RequestControl(Protocol):
-    """What a generation asks of its engine."""
+    """The methods of an engine that a generation calls."""
 
     def stream(self, request_id: int) -> None:
-        """Push the request's tokens, those it has and each new one."""
+        """Push the tokens that the request has, and each new one."""
         ...
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
@@ -27,13 +27,13 @@ class RequestControl(Protocol):
 class Generation:
     """A request that the engine has accepted.
 
-    Iterate over it for the new tokens as they come (EOS is never among them; those of a beam come
-    at its end), await `result`, or both. Call `cancel` when the answer is not wanted any more: a
-    generation that is only abandoned runs to its end.
+    Iterate over it for new tokens as they are generated (never EOS; the tokens of a beam come at
+    its end), await `result`, or both. Call `cancel` when the answer is no longer wanted: otherwise
+    the generation runs to its end.
 
     Attributes:
-        submitted: as it was submitted to the scheduler.
-        trace_ids: of the call that it is created in; None if that is not traced.
+        submitted: the request as submitted to the scheduler.
+        trace_ids: trace ids of the call that it belongs to; None if that is not traced.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class Generation:
 
     @property
     def request(self) -> GenerationRequest:
-        """What was asked."""
+        """The request."""
         return self.submitted.request
 
     @property
     def submitted_at(self) -> float:
-        """When it was submitted, in seconds of the engine's clock."""
+        """Time of submission, in seconds of the engine's clock."""
         return self.submitted.submitted_at
 
     @property
     def ended_as(self) -> GenerationResult | None:
-        """Its result; None while it has not ended."""
+        """The result; None until the generation has ended."""
         return self._result
 
     async def result(self) -> GenerationResult:
-        """How it ended. Raises nothing of its own: see `finish_reason` and `error`.
+        """Wait for the result. A failure is in its `finish_reason` and `error`, not raised.
 
-        Cancelling the task that waits here does not cancel the generation.
+        Cancelling the waiting task does not cancel the generation.
         """
         while self._result is None:
             await self._change()
@@ -93,23 +93,23 @@ class Generation:
                 await self._change()
 
     def cancel(self, error: DragomanError | None = None) -> None:
-        """Free its rows before the next step. Does nothing once it has ended.
+        """End the generation before the next step. Does nothing once it has ended.
 
         Args:
-            error: of the result; a RequestCancelledError if None.
+            error: error of the result; None for a RequestCancelledError.
         """
         if self._result is None:
             self._control.cancel(self.submitted.id, error or RequestCancelledError("cancelled"))
 
     def push(self, token_ids: list[int]) -> None:
-        """Engine only: new tokens."""
+        """Add new tokens; called by the engine only."""
         if token_ids:
             self._tokens += token_ids
             self._num_pushed += len(token_ids)
             self._wake()
 
     def finish(self, result: GenerationResult) -> None:
-        """Engine only: the result, once. Tokens that were not pushed follow from it."""
+        """Set the result, once; called by the engine only. Tokens not pushed yet are added."""
         assert self._result is None, "a request was answered twice"
         self._result = result
         self._tokens += result.token_ids[self._num_pushed :]

@@ -1,4 +1,4 @@
-"""The engine's interfaces: what the server needs of an engine, and what an engine reports."""
+"""The engine's interfaces: the methods that the server calls, and the events of an engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class EngineProgress:
     """The progress of an engine that has work.
 
     Attributes:
-        num_reports: reports so far that show progress (`Events.is_progress`).
-        expected_seconds: the longest time between two reports, by estimate; 0 if unknown.
+        num_reports: number of reports so far that show progress (`Events.is_progress`).
+        expected_seconds: estimate of the longest time between two reports; 0 if unknown.
     """
 
     num_reports: int
@@ -27,46 +27,46 @@ class EngineProgress:
 
 
 class ServableEngine(Protocol):
-    """An engine as server, registry and translator see it.
+    """The interface of an engine for server, registry and translator.
 
-    Implemented by `service.engine.engine.Engine`, which says what its methods raise, and in the
+    Implemented by `service.engine.engine.Engine`, which documents the errors raised, and in the
     benchmark by engines that batch differently.
     """
 
     @property
     def limits(self) -> RunnerLimits:
-        """What the model can take."""
+        """Limits of the model."""
         ...
 
     @property
     def widest(self) -> RunnerLimits:
-        """What a single sequence can have of it: a beam may have to fit into one lane."""
+        """Limits of a single sequence: a beam may have to fit into one lane."""
         ...
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by itself, or did not end when it was stopped."""
+        """Whether the engine ended by itself, or did not end when it was stopped."""
         ...
 
     @property
     def can_score(self) -> bool:
-        """Whether it takes scoring requests."""
+        """Whether the model can score."""
         ...
 
     async def prepare_scoring(self, graph: str = "scoring") -> None:
-        """Get ready for the first scoring request, or for one that selects "attention" weights."""
+        """Load the "scoring" graph, or the "attention" graph for requests that select weights."""
         ...
 
     def now(self) -> float:
-        """The time on its clock, in seconds: what deadlines are compared with."""
+        """The time on the engine's clock, in seconds, which deadlines are compared with."""
         ...
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start to accept requests."""
         ...
 
     def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
-        """How long a request would take if it came now; None while the engine is idle."""
+        """Estimate the time of a request that arrives now; None while the engine is idle."""
         ...
 
     def admit(
@@ -75,56 +75,56 @@ class ServableEngine(Protocol):
         first: GenerationRequest | None = None,
         before: CompletionEstimate | None = None,
     ) -> AdmittedCall:
-        """Admit a call with many sequences, or refuse it.
+        """Admit or refuse a call with one or more sequences.
 
         Args:
-            max_in_flight: most of its sequences inside at a time.
-            first: its first request.
-            before: of what another engine has to do first.
+            max_in_flight: most sequences of the call inside the engine at a time.
+            first: the call's first request.
+            before: estimate for the engine that has to run first; None without one.
         """
         ...
 
     def check_room(self, first: GenerationRequest) -> None:
-        """Raise what `admit` would raise now."""
+        """Raise the error with which `admit` would refuse the request now, if any."""
         ...
 
     def pulse(self) -> EngineProgress | None:
-        """Its progress; None while it has no work."""
+        """The engine's progress; None while it has no work."""
         ...
 
     def abandon(self) -> None:
-        """Fail, and leave a model that hangs behind; its requests end at once."""
+        """Abandon a model that hangs: its requests end at once, and the engine has failed."""
         ...
 
     async def wait_until_ended(self) -> bool:
-        """Wait until it has ended; whether it failed."""
+        """Wait until the engine has ended; returns whether it failed."""
         ...
 
     async def stop(self) -> None:
-        """End what is left, in bounded time."""
+        """End the remaining requests, in bounded time."""
         ...
 
 
 class EngineObserver:
-    """Receives an engine's events; ignores those that a subclass does not handle.
+    """Receives an engine's events. The methods do nothing; subclasses override some of them.
 
     Called on the event loop: methods must be quick and must not raise.
     """
 
     def on_current(self) -> None:
-        """The engine gets its model's new calls from now on."""
+        """Called when the engine begins to get its model's calls."""
 
     def on_retired(self) -> None:
-        """The engine gets no more calls: another one replaced it, or its model goes to sleep."""
+        """Called when the engine gets no more calls: it was replaced, or its model sleeps."""
 
     def on_iterations(self, iterations: Sequence[Iteration]) -> None:
-        """The step loop reported iterations, in order; at least one."""
+        """Called with one or more iterations of the step loop, in order."""
 
     def on_held_back(self, calls: int) -> None:
-        """So many admitted calls have a sequence for which there is no room yet."""
+        """Called with the number of admitted calls that are waiting for free rows."""
 
     def on_refused(self, reason: Refusal) -> None:
-        """A call was refused before anything was computed for it."""
+        """Called when a call is refused, before anything is computed for it."""
 
     def on_finished(
         self,
@@ -132,4 +132,4 @@ class EngineObserver:
         request: GenerationRequest,
         trace_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """A sequence ended, for whatever reason; `trace_ids` if its call is traced."""
+        """Called when a sequence ends, for any reason; with `trace_ids` if its call is traced."""

@@ -1,4 +1,4 @@
-"""An engine's figures as the metrics of its model."""
+"""Turns an engine's events into the metrics of its model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.runtime.batch_sizes import BatchSizeBuckets
 
 
 class DeviceFigures(Protocol):
-    """What metrics show of a runner on a GPU: of `service.runtime.cuda.runner.DeviceRunner`."""
+    """The figures of a GPU runner (`service.runtime.cuda.runner.DeviceRunner`) for metrics."""
 
     @property
     def buckets(self) -> BatchSizeBuckets:
@@ -30,17 +30,17 @@ class DeviceFigures(Protocol):
 
     @property
     def num_captures(self) -> int:
-        """CUDA graphs that were captured."""
+        """Number of captured CUDA graphs."""
         ...
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the caches."""
+        """Size of the caches, in bytes."""
         ...
 
     @property
     def arena_bytes(self) -> int:
-        """Other memory that was taken since the start; 0 where it can't be read."""
+        """Other memory allocated since the start, in bytes; 0 where it can't be read."""
         ...
 
 
@@ -50,19 +50,20 @@ class ModelMetrics(EngineObserver):
     Labelled metrics are looked up once, since a step of a small model takes well under a
     millisecond.
 
-    A version that is to replace another one counts nothing until it is current. One that was
-    replaced still counts the sentences that it finishes, and leaves the gauges to the other.
+    A new version of a model counts nothing until it is current. A replaced version still counts the
+    sentences that it finishes, but no longer sets gauges.
 
     Args:
-        metrics: of the server.
-        model: its name.
-        is_current: whether its engine gets the model's calls; otherwise from `on_current` on.
+        metrics: the server's metrics.
+        model: name of the model.
+        is_current: whether the engine gets the model's calls from the start, not only from
+            `on_current` on.
     """
 
     def __init__(self, metrics: ServerMetrics, model: str, *, is_current: bool = True) -> None:
         self._model = model
         self._counts = self._is_current = is_current
-        self._facts: list[Callable[[], None]] = []  # what `on_current` shows
+        self._facts: list[Callable[[], None]] = []  # called by `on_current`
         self._set_info = functools.partial(metrics.set_model, model=model)
         self._processes = metrics.processes
         self._queue_duration = metrics.queue_duration.labels(model)
@@ -91,7 +92,7 @@ class ModelMetrics(EngineObserver):
         self._graph_captures = metrics.graph_captures.labels(model)
         self._device_memory = functools.partial(metrics.device_memory.labels, model=model)
         self._refused = {reason: metrics.refused.labels(model, reason.value) for reason in Refusal}
-        # Every reason from the start: a rate over a series that appears late loses its first event.
+        # All series exist from the start: a rate over one that appears late misses its first event.
         self._finished = {
             reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
         }
@@ -99,11 +100,11 @@ class ModelMetrics(EngineObserver):
         self._show(lambda: self._stalled.set(0))
 
     def describe(self, **labels: str) -> None:
-        """Show the version, with the labels of `dragoman_model_info`."""
+        """Set the labels of `dragoman_model_info`."""
         self._show(functools.partial(self._set_info, **labels))
 
     def set_device(self, device: DeviceFigures) -> None:
-        """Show the figures of a runner on a GPU."""
+        """Set the metrics of a runner on a GPU."""
         self._padded_size = device.buckets.size
         num_captures, cache_bytes = device.num_captures, device.cache_bytes
         alive = weakref.ref(device)  # these metrics outlive it
@@ -122,7 +123,7 @@ class ModelMetrics(EngineObserver):
         self._show(lambda: self._processes.add(self._model, pid))
 
     def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
-        """Show what the engine can hold."""
+        """Set the gauges of the engine's capacity."""
         self._show(lambda: self._rows.set(rows))
         self._show(lambda: self._max_waiting.set(max_waiting))
         self._show(lambda: self._cache_bytes.set(cache_bytes))
@@ -133,7 +134,7 @@ class ModelMetrics(EngineObserver):
             fact()
 
     def on_current(self) -> None:
-        """Show this version's figures."""
+        """Set the gauges of this version."""
         if self._is_current:
             return
         self._counts = self._is_current = True
@@ -141,7 +142,7 @@ class ModelMetrics(EngineObserver):
             fact()
 
     def on_retired(self) -> None:
-        """Show that nothing runs, until a version is current again."""
+        """Set the gauges to 0 until a version is current again."""
         self._is_current = False
         self._processes.remove(self._model)
         for gauge in (self._rows_used, self._waiting, self._held_back, self._cache_bytes):
@@ -152,7 +153,7 @@ class ModelMetrics(EngineObserver):
         self._refused[reason].inc()
 
     def on_iterations(self, iterations: Sequence[Iteration]) -> None:
-        """Observe what was encoded, stepped and scored, and the queue after that."""
+        """Observe encodes, steps and scores, and the length of the queue after them."""
         if not self._counts:
             return
         if self._is_current:
@@ -174,7 +175,7 @@ class ModelMetrics(EngineObserver):
                 self._score_duration.observe(iteration.score_seconds)
 
     def on_held_back(self, calls: int) -> None:
-        """Show how many calls have sentences that are not in the queue yet."""
+        """Set the number of calls with sentences that are not in the queue yet."""
         if self._is_current:
             self._held_back.set(calls)
 
@@ -184,12 +185,12 @@ class ModelMetrics(EngineObserver):
         request: GenerationRequest,
         trace_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Count a sentence that has ended, or a score, and observe its times."""
+        """Count a finished sentence or score, and observe its times."""
         if not self._counts:
             return
         exemplar = None if trace_ids is None else dict(trace_ids)
         if isinstance(request, ScoringRequest):
-            # Scores wait for no row: their wait does not say whether there are too few.
+            # Scores wait for no row, so their wait does not show a lack of rows.
             self._score_queue_duration.observe(result.queue_seconds, exemplar)
             if result.was_admitted:
                 self._source_tokens.inc(len(request.source_ids))

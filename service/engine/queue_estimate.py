@@ -1,7 +1,8 @@
-"""The queue as the event loop knows it: how much work waits, and how much of it goes first.
+"""Queue estimate: the work that waits, and how much of it precedes a new request.
 
-The queue itself belongs to the step loop's thread. This is its mirror: what was submitted, less
-what the step loop has reported since. It lags behind by a few iterations at most.
+The queue itself belongs to the step loop's thread. The event loop keeps this copy of it: the
+submitted requests, less those that the step loop has reported since. It lags behind by a few
+iterations at most.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Generic, TypeVar
 from service.batching.fair_queue import WEIGHTS
 from service.domain.requests import GenerationRequest, Priority
 
-# With more flows than this, their sum stands for each of them.
+# With more flows than this, `ahead` uses their sum instead of looking at each.
 _MAX_FLOWS_LOOKED_AT = 256
 
 _FlowKey = tuple[str, Priority]
@@ -33,7 +34,7 @@ class _Entry:
 
 @dataclass
 class _FlowEstimate:
-    """What waits in a flow: requests, and their expected steps."""
+    """Number of requests that wait in a flow, and their expected steps."""
 
     num_requests: int = 0
     work: float = 0.0
@@ -45,10 +46,10 @@ class _FlowEstimate:
 
 @dataclass
 class _FlowEstimates(Generic[_Key]):
-    """What waits in flows that take turns.
+    """Waiting work of flows that take turns.
 
     Attributes:
-        work: of all together.
+        work: work of all flows, in steps.
     """
 
     work: float = 0.0
@@ -62,7 +63,7 @@ class _FlowEstimates(Generic[_Key]):
         return key in self._flows
 
     def change(self, key: _Key, count: int, work: float) -> None:
-        """Add a request to what waits (1) or remove it (-1)."""
+        """Add a waiting request (`count` is 1) or remove it (-1)."""
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = _FlowEstimate()
@@ -88,8 +89,8 @@ class _FlowEstimates(Generic[_Key]):
 
         Args:
             key: the flow.
-            weight_of: a flow's share.
-            own_work: of the flow, what comes before the request; None for all of it.
+            weight_of: returns the weight of a flow.
+            own_work: work of the same flow that precedes the request; None for all of it.
         """
         own = self._flows.get(key)
         if own_work is None:
@@ -111,12 +112,12 @@ def _weight_of(key: _FlowKey) -> float:
 
 
 class QueueEstimate:
-    """Work that waits, by flow, in expected steps over all rows.
+    """Waiting work by flow, in expected steps over all rows.
 
     Attributes:
-        num_rows_inside: rows of all requests that were submitted and have not ended.
-        num_rows_running: of those, rows that are known to be in use.
-        num_waiting: requests that wait.
+        num_rows_inside: number of rows of all requests submitted and not ended.
+        num_rows_running: number of those rows that are in use.
+        num_waiting: number of requests that wait.
     """
 
     def __init__(self) -> None:
@@ -125,17 +126,17 @@ class QueueEstimate:
         self.num_waiting = 0
         self._entries: dict[int, _Entry] = {}
         self._clients: _FlowEstimates[_FlowKey] = _FlowEstimates()
-        # Of each of these flows, by id. Only of flows in which an id was named: keeping one of each
-        # flow would cost as much again as the flows themselves, for calls that name none.
+        # Waiting work by client id, only for flows whose requests name ids. To keep it for every
+        # flow would double the cost of calls that name none.
         self._ids: dict[_FlowKey, _FlowEstimates[str]] = {}
 
     @property
     def total(self) -> float:
-        """All the work that waits."""
+        """All waiting work, in steps."""
         return self._clients.work
 
     def submitted(self, request_id: int, request: GenerationRequest, work: float) -> None:
-        """A request came that will take so many steps over all its rows."""
+        """Add a request that is expected to take `work` steps over all its rows."""
         flow = request.client, request.priority
         entry = _Entry(flow, request.client_id, request.num_rows, work)
         self._entries[request_id] = entry
@@ -143,7 +144,7 @@ class QueueEstimate:
         self._change(entry, 1)
 
     def joined(self, request_id: int) -> None:
-        """A request joined the batch; nothing happens if it has ended."""
+        """Record that a request joined the batch. Does nothing if it has ended."""
         entry = self._entries.get(request_id)
         if entry is not None and entry.waits:
             entry.waits = False
@@ -151,7 +152,7 @@ class QueueEstimate:
             self._change(entry, -1)
 
     def ended(self, request_id: int) -> None:
-        """A request has left, or will before the next step, whether it ran or not."""
+        """Remove a request that has left or will leave before the next step."""
         entry = self._entries.pop(request_id, None)
         if entry is None:
             return
@@ -164,9 +165,9 @@ class QueueEstimate:
     def ahead(self, request: GenerationRequest) -> float:
         """Work that begins before a request that is submitted now.
 
-        By the rule of `service.batching.fair_queue`: all of the client's own work with this
-        priority and client id comes first, and of each other flow as much as its weight gives it
-        meanwhile, but at least one request, which was there before.
+        This follows the order of `service.batching.fair_queue`: first comes all work with the same
+        client, priority and client id, and in the same time each other flow gets a part by its
+        weight, at least one request.
         """
         key = request.client, request.priority
         ids = self._ids.get(key)
@@ -176,7 +177,7 @@ class QueueEstimate:
         return self._clients.ahead(key, _weight_of, own_work)
 
     def _change(self, entry: _Entry, count: int) -> None:
-        """Add a request to what waits (1) or remove it (-1)."""
+        """Add a waiting request (`count` is 1) or remove it (-1)."""
         self.num_waiting += count
         self._clients.change(entry.flow, count, entry.work)
         if entry.client_id or entry.flow in self._ids:
@@ -188,7 +189,7 @@ class QueueEstimate:
                 del self._ids[entry.flow]
 
     def _by_id(self, flow: _FlowKey, besides: _Entry | None = None) -> _FlowEstimates[str]:
-        """What waits in a flow, but for one request, by id."""
+        """Waiting work of a flow by client id, without the request `besides`."""
         ids: _FlowEstimates[str] = _FlowEstimates()
         for entry in self._entries.values():
             if entry.waits and entry.flow == flow and entry is not besides:

@@ -1,8 +1,8 @@
-"""How much work an engine takes: a bounded number of rows, and how many each client holds.
+"""Quota: a bounded number of rows inside an engine, and the rows that each client holds.
 
-A row of a sequence inside the engine, waiting or running, takes one unit of the quota (a beam of
+Each row of a sequence inside the engine, waiting or running, takes one unit of the quota (a beam of
 four takes four). A call of thousands of sentences would fill any queue, so it is admitted with the
-rows of one sentence, and submits further ones while there are rows to spare: under load large calls
+rows of one sentence, and submits further sentences while rows are free: under load, large calls
 slow down, but they neither fail half-way nor keep small ones out.
 """
 
@@ -16,25 +16,25 @@ from typing import TypeVar
 from service.domain.requests import GenerationRequest
 from service.engine.generation import Generation
 
-# A client may hold this many times what is left. So one that is alone gets seven eighths, n get
-# 7/(7n + 1) each, and a newcomer always finds room (dynamic thresholds: Choudhury and Hahne, 1998).
+# A client may hold this many times the free units. So a single client gets seven eighths, n clients
+# get 7/(7n + 1) each, and a new client always finds room (dynamic thresholds: Choudhury and Hahne,
+# 1998).
 _TIMES_FREE = 7
 
 
 class Quota:
-    """Counts what is taken of a bounded resource, and by which client.
+    """Counts the taken units of a bounded resource, by client.
 
     Args:
-        capacity: most that may be taken at any time.
-        reserve: how much of this only goes to newly arriving calls.
-        on_held_back: called with the number of calls that have a sequence for which there is no
-            room yet.
-        spare_limit: returns a lower bound than `capacity - reserve`, where load asks for one.
+        capacity: number of units.
+        reserve: number of units kept for new calls.
+        on_held_back: called with the number of admitted calls that wait for free units.
+        spare_limit: returns a limit lower than `capacity - reserve` under load, else infinity.
 
     Attributes:
-        num_taken: how much is taken.
-        num_spare: how much of this is for sequences of calls beyond each one's first.
-        empty: set while nothing is taken.
+        num_taken: number of units taken.
+        num_spare: number of those taken for sequences after the first of their call.
+        empty: event that is set while no unit is taken.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Quota:
         self._reserve = reserve
         self._spare_limit = spare_limit
         self._held: Counter[str] = Counter()
-        # Of clients that name ids: by client and id, and how many ids hold some of it.
+        # For clients that name ids: units by client and id, and the number of ids that hold any.
         self._held_by_id: Counter[tuple[str, str]] = Counter()
         self._num_ids: Counter[str] = Counter()
         self._num_held_back = 0
@@ -60,19 +60,19 @@ class Quota:
 
     @property
     def num_clients(self) -> int:
-        """Clients that hold some of it."""
+        """Number of clients that hold units."""
         return len(self._held)
 
     def held_by(self, client: str) -> int:
-        """How much a client holds."""
+        """Number of units that a client holds."""
         return self._held[client]
 
     def held_by_id(self, client: str, client_id: str) -> int:
-        """How much of this is for one of its ids."""
+        """Number of units that a client holds for one of its ids."""
         return self._held_by_id[client, client_id]
 
     def num_ids(self, client: str) -> int:
-        """Ids of a client that hold some of it."""
+        """Number of a client's ids that hold units."""
         return self._num_ids[client]
 
     def is_open_to(self, count: int, client: str = "") -> bool:
@@ -81,14 +81,14 @@ class Quota:
         return count <= min(free, _TIMES_FREE * free - self._held[client])
 
     def take(self, count: int, client: str = "", client_id: str = "") -> bool:
-        """Take `count` or nothing; whether there was enough."""
+        """Take `count` units, or none if they are not free; returns whether they were taken."""
         if not self.is_open_to(count, client):
             return False
         self._take(count, client, client_id)
         return True
 
     def take_spare(self, count: int = 1, client: str = "", client_id: str = "") -> bool:
-        """Take `count` if the reserve for new calls stays whole; whether it did."""
+        """Take `count` units if the reserve stays untouched; returns whether they were taken."""
         limit = min(self.capacity - self._reserve, self._spare_limit())
         if self.num_taken + count > limit:
             return False
@@ -99,7 +99,7 @@ class Quota:
     def release(
         self, count: int = 1, client: str = "", client_id: str = "", *, spare: bool = False
     ) -> None:
-        """Give back `count`, what `take_spare` took as `spare`."""
+        """Give back `count` units; `spare` if `take_spare` took them."""
         assert self.num_taken >= count, "more was released than taken"
         self.num_taken -= count
         if spare:
@@ -109,7 +109,7 @@ class Quota:
             self.empty.set()
 
     def hold_back(self, change: int) -> None:
-        """Count calls that have a sequence for which there is no room yet: more or fewer."""
+        """Change the number of calls that wait for free units."""
         self._num_held_back += change
         self._on_held_back(self._num_held_back)
 
@@ -132,30 +132,30 @@ _Holder = TypeVar("_Holder")
 
 
 def _add(counter: Counter[_Holder], key: _Holder, change: int) -> None:
-    """Change a count, which is forgotten at 0."""
+    """Change a count; at 0 it is removed."""
     if count := counter.get(key, 0) + change:
         counter[key] = count
     else:
         counter.pop(key, None)
 
 
-# Puts a request into the queue; calls its second argument when the generation has ended.
+# Puts a request into the queue, and calls the second argument when the generation has ended.
 Enqueue = Callable[[GenerationRequest, Callable[[Generation], None]], Generation]
 
 
 class AdmittedCall:
-    """A call with many sequences, once admitted: from now on it may have to wait, not fail.
+    """An admitted call with one or more sequences: it may have to wait, but is not refused.
 
     It holds the quota of one sequence until it is closed, and that of each further sequence in
     flight.
 
     Args:
-        quota: has counted one sequence already.
+        quota: the quota, from which the first sequence has been taken.
         max_in_flight: most sequences of this call inside the engine at a time.
         enqueue: puts a request into the queue.
-        num_rows: what one sequence takes of the quota.
-        client: on whose account.
-        client_id: for which of its ids.
+        num_rows: number of rows that each sequence takes.
+        client: name of the client that the rows are counted for.
+        client_id: id that the client has named; "" without one.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class AdmittedCall:
         self._in_flight: dict[Generation, None] = {}
         self._closed = False
         self._is_held_back = False
-        self._rooms: list[asyncio.Future[None]] = []  # of the tasks that wait in `submit`
+        self._rooms: list[asyncio.Future[None]] = []  # one for each task that waits in `submit`
 
     def try_submit(self, request: GenerationRequest) -> Generation | None:
-        """Submit if there is room at this moment.
+        """Submit a request if there is room now; None if there is not.
 
         Raises:
             InvalidArgumentError: the model cannot take such a request.
@@ -201,27 +201,27 @@ class AdmittedCall:
         return generation
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Submit as soon as there is room. Several tasks may wait here.
+        """Submit a request as soon as there is room. Several tasks may wait at the same time.
 
         Raises:
             InvalidArgumentError: the model cannot take such a request.
             UnavailableError: the engine was stopped.
         """
         while (generation := self.try_submit(request)) is None:
-            # A sequence of this call is in flight, or there would be room: its end wakes this.
+            # Without room, a sequence of this call is in flight: its end wakes this task.
             room = asyncio.get_running_loop().create_future()
             self._rooms.append(room)
             await room
         return generation
 
     def close(self) -> None:
-        """Cancel what is in flight and give the quota back; may be repeated."""
+        """Cancel the sequences in flight and give the quota back; may be called repeatedly."""
         self.finish()
         for generation in list(self._in_flight):
             generation.cancel()
 
     def finish(self) -> None:
-        """Submit nothing more, and give the quota back when what is in flight has ended."""
+        """Submit nothing more; the quota is given back when the sequences in flight have ended."""
         if self._closed:
             return
         self._closed = True
@@ -250,5 +250,5 @@ class AdmittedCall:
             self._release(spare=False)
         rooms, self._rooms = self._rooms, []
         for room in rooms:
-            if not room.done():  # nor was its task cancelled
+            if not room.done():  # done if its task was cancelled
                 room.set_result(None)

@@ -1,4 +1,4 @@
-"""Whether a model can take a request, and how long its answer may get."""
+"""Checks a request against a model's limits, and bounds the length of its answer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def check_fits(request: GenerationRequest, limits: RunnerLimits, widest: RunnerL
     """Compare a request with the model's limits.
 
     Args:
-        request: what is asked.
-        limits: of the model.
-        widest: what a single sequence can have of it.
+        request: the request to check.
+        limits: the model's limits.
+        widest: limits of a single sequence.
 
     Raises:
-        InvalidArgumentError: the model can never take it; names the field and the limit.
+        InvalidArgumentError: the model cannot take the request; names the field and the limit.
     """
     _check_length("source_ids", len(request.source_ids), limits.max_source_positions)
     if isinstance(request, ScoringRequest):
@@ -27,13 +27,13 @@ def check_fits(request: GenerationRequest, limits: RunnerLimits, widest: RunnerL
 
 
 def max_new_tokens(request: GenerationRequest, limits: RunnerLimits) -> int:
-    """The bound of a request that fits: its own or the default, within the model's."""
+    """Most new tokens of a checked request: its own bound, or a default within the model's."""
     if isinstance(request, ScoringRequest):
         return len(request.target_ids)
     options, most = request.options, limits.max_target_positions
     if options.max_new_tokens is not None:
         return options.max_new_tokens
-    # Forced tokens come on top; a request that demands more tokens may end after them.
+    # Forced tokens are added to the default; with a minimum, there must be room for EOS after it.
     default = len(options.prefix_ids) + default_max_new_tokens(len(request.source_ids), most)
     return min(most, max(default, options.min_new_tokens + 1))
 

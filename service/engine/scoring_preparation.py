@@ -1,4 +1,4 @@
-"""Loads what a kind of scoring needs at the first request, once for all that come meanwhile."""
+"""Loads a scoring graph at the first request that needs it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from service.errors import (
 
 logger = logging.getLogger(__name__)
 
-# How long a failure is remembered: an attempt reads the whole bundle, and mostly fails again.
+# How long a failure is remembered: an attempt reads the whole bundle and usually fails again.
 FAILURE_SECONDS = 60.0
 
 
 class ScoringPreparation:
-    """Prepares a scorer while steps run. Belongs to the event loop.
+    """Loads one graph of a scorer while steps run. Belongs to the event loop.
 
     Args:
-        prepare: loads a graph of the scorer. A `DragomanError` of it has been logged; other errors
-            are logged here.
-        graph: its name, "scoring" or "attention".
-        clock: seconds, for how long a failure is remembered.
+        prepare: loads a graph by name. A `DragomanError` that it raises has been logged; other
+            errors are logged here.
+        graph: name of the graph, "scoring" or "attention".
+        clock: returns the time in seconds, by which failures are forgotten.
 
     Attributes:
         is_done: whether the scorer is ready.
@@ -47,14 +47,14 @@ class ScoringPreparation:
         self._failed_until = 0.0
 
     async def wait(self) -> None:
-        """Wait until the scorer is ready; the first call loads it.
+        """Wait until the graph is loaded. The first call starts loading, and others wait for it.
 
-        Cancelling a call does not cancel the loading.
+        Cancelling a call does not cancel loading.
 
         Raises:
             UnavailableError: loading failed, now or within the last minute, and the log says why;
                 or the engine has ended.
-            ResourceExhaustedError: likewise, for want of memory.
+            ResourceExhaustedError: memory ran out during loading, now or within the last minute.
         """
         if self.is_done:
             return
@@ -69,7 +69,7 @@ class ScoringPreparation:
             raise UnavailableError(str(failure))
 
     def forget(self) -> None:
-        """Drop the scorer, which shares the runner's sessions: the engine has ended."""
+        """Release the scorer, which shares the runner's sessions, when the engine has ended."""
         self._prepare = None
 
     async def _load(self) -> DragomanError | None:

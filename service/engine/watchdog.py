@@ -1,9 +1,9 @@
-"""Watchdog: notices a model that makes no progress while it has work.
+"""Watchdog: detects a model that makes no progress while it has work.
 
-A model that reports nothing for longer than its work can take is *stalled*: the health service says
-NOT_SERVING, so that calls go to other servers, until the model reports again. A model that stays
-stalled is *hung*: its engine is abandoned, and the server ends with status 1, for its supervisor to
-start it afresh.
+A model that reports nothing for longer than its work can take is *stalled*: the health service
+answers NOT_SERVING, so that calls go to other servers, until the model reports again. A model that
+stays stalled is *hung*: its engine is abandoned, and the server exits with status 1, so that its
+supervisor restarts it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from service.engine.interface import EngineProgress
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE = 4.0  # times the expected time
-_CHECKS = 4  # within `stall_seconds`
+_TOLERANCE = 4.0  # multiple of the expected time
+_CHECKS = 4  # number within `stall_seconds`
 _MAX_INTERVAL = 1.0
-# A check that comes so many intervals after the last one proves nothing: the server itself did not
-# run, and the model may not have run either (a suspended machine, a stopped process group).
+# A check more than this many intervals after the last one proves nothing: the server did not run in
+# between, and perhaps neither did the model (a suspended machine, a stopped process group).
 _LATE = 2.0
 
 
 class Watched(Protocol):
-    """What the watchdog watches: an engine, or a model whose engine may be replaced."""
+    """An engine, or a model with an engine that may be replaced."""
 
     @property
     def has_failed(self) -> bool:
-        """As `ServableEngine.has_failed`."""
+        """Same as `ServableEngine.has_failed`."""
         ...
 
     def pulse(self) -> EngineProgress | None:
-        """As `ServableEngine.pulse`."""
+        """Same as `ServableEngine.pulse`."""
         ...
 
     def abandon(self) -> None:
-        """As `ServableEngine.abandon`."""
+        """Same as `ServableEngine.abandon`."""
         ...
 
 
@@ -46,13 +46,13 @@ class StallDetector:
     """Decides whether one model is stalled or hung, from its progress and the time.
 
     Args:
-        stall_seconds: silence that counts as a stall, unless `_TOLERANCE` times the expected time
-            is longer.
-        hang_seconds: a stall of this length counts as a hang; 0 for never.
+        stall_seconds: time without a report after which the model is stalled, unless `_TOLERANCE`
+            times the expected time is longer.
+        hang_seconds: duration of a stall after which the model is hung; 0 for never.
 
     Attributes:
-        interval: seconds from one check to the next.
-        silent_seconds: how long the model has had work and reported nothing, as far as was seen.
+        interval: time from one check to the next, in seconds.
+        silent_seconds: time for which the model has had work and reported nothing.
     """
 
     def __init__(self, stall_seconds: float, hang_seconds: float) -> None:
@@ -65,11 +65,11 @@ class StallDetector:
         self._last: EngineProgress | None = None
 
     def check(self, progress: EngineProgress | None, now: float) -> None:
-        """Compare with the last check.
+        """Compare the progress with that of the last check.
 
         Args:
-            progress: of the engine; None while it has no work.
-            now: seconds of a monotonic clock.
+            progress: progress of the engine; None while it has no work.
+            now: time of a monotonic clock, in seconds.
         """
         elapsed, self._checked_at = now - self._checked_at, now
         last, self._last = self._last, progress
@@ -87,7 +87,7 @@ class StallDetector:
 
     @property
     def is_hung(self) -> bool:
-        """Whether it has been stalled for too long."""
+        """Whether the model has been stalled for too long."""
         return self._hang_seconds > 0.0 and self.silent_seconds >= self._limit + self._hang_seconds
 
 
@@ -95,9 +95,10 @@ class Watchdog:
     """Watches all models of a server. Belongs to the event loop.
 
     Args:
-        models: by name.
-        stall_seconds, hang_seconds: as for `StallDetector`.
-        on_change: called with the name of a model that has stalled (True) or recovered (False).
+        models: engines or models, by name.
+        stall_seconds, hang_seconds: limits of each `StallDetector`.
+        on_change: called with the name of a model and whether it has stalled (True) or recovered
+            (False).
 
     Attributes:
         stalled: names of the models that are stalled.
@@ -118,7 +119,7 @@ class Watchdog:
         self._on_change = on_change
 
     async def run(self) -> None:
-        """Check again and again, until cancelled."""
+        """Check all models periodically, until cancelled."""
         clock = asyncio.get_running_loop().time
         interval = min(detector.interval for *_, detector in self._watched)
         while True:

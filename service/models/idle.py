@@ -1,4 +1,4 @@
-"""Puts models to sleep that have had no call for some time."""
+"""Puts models to sleep after some time without calls."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 
 from service.models.lifecycle.model_lifecycle import ModelLifecycle
 
-_CHECKS = 8  # within `idle_seconds`
+_CHECKS = 8  # number within `idle_seconds`
 _MAX_INTERVAL = 1.0
 
 
 @dataclass
 class _Seen:
-    """What the last checks have seen of a model.
+    """The state of a model at the last check.
 
     Attributes:
-        version: that served.
-        num_leases: so far.
-        idle_since: the first check since which neither has changed and no call was in progress.
+        version: the version that served.
+        num_leases: number of leases so far.
+        idle_since: time of the first of the checks that found the same version and leases, and no
+            call in progress.
     """
 
     version: object
@@ -31,11 +32,11 @@ class _Seen:
 class IdleMonitor:
     """Puts each model to sleep that was idle for `idle_seconds`. Belongs to the event loop.
 
-    Time is that of the checks, so calls need no clock.
+    Only checks read the clock, so that calls need not.
 
     Args:
-        models: to watch.
-        idle_seconds: time without a call.
+        models: models to watch.
+        idle_seconds: time without a call after which a model sleeps.
     """
 
     def __init__(self, models: Iterable[ModelLifecycle[Any]], idle_seconds: float) -> None:
@@ -45,17 +46,17 @@ class IdleMonitor:
         self._seen: dict[str, _Seen] = {}
 
     async def run(self) -> None:
-        """Check again and again, until cancelled."""
+        """Check all models periodically, until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             await self.check(clock())
             await asyncio.sleep(self.interval)
 
     async def check(self, now: float) -> None:
-        """Look at each model once.
+        """Check each model once.
 
         Args:
-            now: seconds of a monotonic clock.
+            now: time of a monotonic clock, in seconds.
         """
         for model in self._models:
             version, num_leases = model.current, model.num_leases

@@ -33,23 +33,23 @@ from service.worker.memory import MemoryBudget, check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 
-# For a model that replaces another or wakes: far more than large weights need on a slow disk, and
-# at a low priority on a busy machine.
+# Longest time to open a model that replaces another one or wakes: far more than large weights need
+# on a slow disk, at a low priority and on a busy machine.
 _OPEN_SECONDS = 1800.0
 
-# Of the threads that open a version beside one that serves. They get a tenth of the time of a
-# thread that serves: a busy machine delays a reload, but does not stop it.
+# Niceness of the threads that open a version while another one serves. They get a tenth of the time
+# of a thread that serves: a busy machine delays a reload, but does not stop it.
 _BACKGROUND_NICENESS = 10
 
 _log = logging.getLogger(__name__)
 
 
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
-    """Load the bundles of the settings, or else those of this installation.
+    """Load the bundles of the settings or, if there are none, those of this installation.
 
     Args:
         settings: bundles, device, rows, threads and limits.
-        metrics: for the models and their engines.
+        metrics: metrics of the server.
 
     Raises:
         StartupError: a bundle can't be used; the message says what to do.
@@ -63,7 +63,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     paths = _distinct(settings.model or shipped_models())
     rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
     bundles = [_manifest(path) for path in paths]
-    check_names(bundles, paths)  # and the rules, before any model takes its time to load
+    check_names(bundles, paths)  # and the rules, before models are loaded, which takes long
     rules.resolved(bundles)
     if settings.device == "cpu":  # a GPU's rows follow from its free memory
         check_memory(bundles, settings, own_process=_has_own_process(settings))
@@ -81,21 +81,24 @@ def load_model(
     *,
     in_background: bool = False,
 ) -> ServedModel:
-    """Load the bundle in a directory. Errors as for `load_models`.
+    """Load the bundle in a directory.
 
     Args:
-        given: the directory, which may be a symbolic link; it is resolved once, so that all parts
-            are of one bundle.
-        settings: as for `load_models`.
-        metrics: likewise.
-        budget: of the memory of all models, if others share it.
-        replaces: the name of the model of which this is to be another version. Its metrics show
-            nothing until it is current.
-        in_background: whether to open it at a low priority, beside models that serve.
+        given: directory, possibly a symbolic link; it is resolved once, so that all files are of
+            one bundle.
+        settings: device, rows, threads and limits.
+        metrics: metrics of the server.
+        budget: memory budget of all models; None without one.
+        replaces: name of the model of which this becomes another version, without metrics until it
+            is current; "" for a model's first version.
+        in_background: whether to open the bundle at a low priority, while models serve.
+
+    Raises:
+        StartupError: the bundle can't be used; the message says what to do.
     """
     path = given.resolve()
     try:
-        # The other files are verified where they are read: where the model runs.
+        # The other files are verified by the process that reads them, the model's.
         bundle = Bundle.load(path, verify=False)
         tokenizer = bundle.tokenizer()
         search = default_search(bundle)
@@ -133,7 +136,7 @@ def load_model(
         version=bundle.version,
         precision=bundle.precision,
         device=settings.device,
-        # Labels have to be few, so many languages are one.
+        # The number of labels has to be small, so several languages get one label.
         source=_one_or_many(directions.sources),
         target=_one_or_many(directions.targets),
     )
@@ -176,7 +179,7 @@ def _one_or_many(languages: Sequence[str]) -> str:
 
 
 def _manifest(path: Path) -> Bundle:
-    """The bundle, without a look into its files."""
+    """Load only the manifest of a bundle, without verifying its files."""
     try:
         return Bundle.load(path, verify=False)
     except BundleError as exc:
@@ -186,7 +189,8 @@ def _manifest(path: Path) -> Bundle:
 def _has_own_process(settings: Settings) -> bool:
     """Whether each model gets its own process.
 
-    On one core it would gain nothing. The metrics of a GPU are read where its runner is.
+    On one core, it would gain nothing. On a GPU, the runner is in the server's process, which reads
+    its metrics.
     """
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
@@ -198,7 +202,7 @@ def _opened(bundle: Bundle, settings: Settings, niceness: int, *, is_reload: boo
         log_level=settings.log_level,
         log_format=settings.log_format,
         niceness=niceness,
-        # At the start, the supervisor of the server decides.
+        # At the server's start, its supervisor decides how long to wait.
         open_seconds=_OPEN_SECONDS if is_reload else None,
     )
 
@@ -228,7 +232,7 @@ def _engine_in_this_process(
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
-    """The directories as they were given, without those that another one leads to as well."""
+    """The directories without those that resolve to the same one as an earlier directory."""
     distinct: dict[Path, Path] = {}
     for path in paths:
         distinct.setdefault(path.resolve(), path)

@@ -18,15 +18,16 @@ class Registry:
     """The models of a server, in order of preference, and the choice of one for a request.
 
     Args:
-        models: the first version of each.
-        rules: how to choose among them.
-        observer: receives what happens to them.
+        models: the first version of each model.
+        rules: rules for choosing among them.
+        observer: receives the events of their life cycles.
 
     Attributes:
-        lifecycles: of each model, by its name.
+        lifecycles: life cycles of the models, by name.
 
     Raises:
-        StartupError: no model, two of one name, or rules that name what there is not.
+        StartupError: there is no model, two models have the same name, or the rules name an unknown
+            model or language.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Registry:
         """The model called `name`.
 
         Raises:
-            NotFoundError: there is none; the message lists the models.
+            NotFoundError: there is no such model; the message lists the models.
         """
         if name not in self.lifecycles:
             raise NotFoundError(
@@ -59,19 +60,19 @@ class Registry:
     def route(
         self, name: str, source: str, target: str, *, allow_pivot: bool | None = None
     ) -> Route:
-        """The model for a request, or the two that translate through a pivot language.
+        """The route of a request: one model, or two that translate through a pivot language.
 
         Args:
             name: a model's name, or "" for any.
-            source: a BCP-47 code, or "" if only one language is possible. If no model fits its
+            source: BCP-47 code, or "" if only one source language is possible. If no model fits its
                 region or script, a model for the language itself does ("en" for "en-GB").
-            target: likewise.
+            target: BCP-47 code, or "" if only one target language is possible.
             allow_pivot: False for one model only; None for the rules' choice.
 
         Raises:
             InvalidArgumentError: a language is missing and more than one is possible.
-            NotFoundError: no such model, or none for these languages; the message lists what there
-                is.
+            NotFoundError: there is no such model, or none for these languages; the message lists
+                the models or directions.
         """
         if name:
             return self._router.named(self.get(name), source, target)
@@ -81,17 +82,17 @@ class Registry:
         """The languages that each source language can be translated into, pivots included.
 
         Args:
-            models: those that may translate, of the registry's.
+            models: the registry's models that may translate.
         """
         return self._router.reachable_targets(models)
 
     @contextlib.asynccontextmanager
     async def lease(self, route: Route) -> AsyncIterator[Route]:
-        """The route through the versions that serve, held for one call.
+        """Hold the serving versions of a route's models for one call.
 
         Raises:
-            UnavailableError: a model was asleep and can't be opened; the next call tries again.
-            NotFoundError: a version that took over meanwhile lacks the direction.
+            UnavailableError: a sleeping model can't be opened; the next call tries again.
+            NotFoundError: a new version that took over in between lacks the direction.
         """
         with contextlib.ExitStack() as leases:
             legs = []
@@ -102,12 +103,12 @@ class Registry:
             yield Route(tuple(legs))
 
     async def start(self) -> None:
-        """Serve with the first version of every model."""
+        """Start the first version of every model."""
         for lifecycle in self.lifecycles.values():
             await lifecycle.start()
 
     async def wait_until_failed(self) -> None:
-        """Wait until the engine of a model that serves has ended."""
+        """Wait until the engine of any serving model has ended."""
         ends = [asyncio.ensure_future(each.wait_until_ended()) for each in self.lifecycles.values()]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -116,5 +117,5 @@ class Registry:
                 end.cancel()
 
     async def stop(self) -> None:
-        """Stop every model at once, in bounded time; as `ModelLifecycle.stop`."""
+        """Stop all models at once, in bounded time, with `ModelLifecycle.stop`."""
         await asyncio.gather(*(lifecycle.stop() for lifecycle in self.lifecycles.values()))

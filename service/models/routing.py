@@ -22,15 +22,15 @@ from service.translation.options import TranslateOptions
 from service.translation.pivot import PivotTranslator
 from service.translation.translator import Translator
 
-# Languages that seem possible as a pivot: most requests take the first one.
+# Most possible pivot languages to look at closely: most requests take the first one.
 _MAX_PIVOTS_TRIED = 16
-# Legs that are found once: clients can write a pair of languages in any number of ways.
+# Most cached legs: clients can write a pair of languages in any number of ways.
 _MAX_LEGS = 256
 
 
 @dataclass(frozen=True)
 class Leg:
-    """A part of a route: a model and the languages that it translates between."""
+    """A part of a route: a model, its source language and its target language."""
 
     model: ServedModel
     source: str
@@ -38,16 +38,16 @@ class Leg:
 
     @property
     def translator(self) -> Translator:
-        """The model's translator between the two."""
+        """The model's translator between the two languages."""
         return self.model.translator.between(self.source, self.target)
 
 
 @dataclass(frozen=True)
 class Route:
-    """How a request is translated.
+    """The models that translate a request.
 
     Attributes:
-        legs: one, or two through a pivot language.
+        legs: one leg, or two through a pivot language.
     """
 
     legs: tuple[Leg, ...]
@@ -59,7 +59,7 @@ class Route:
 
     @property
     def key(self) -> tuple[tuple[str, str, str], ...]:
-        """What two routes that are the same have in common."""
+        """A key that is the same for equal routes."""
         return tuple((leg.model.name, leg.source, leg.target) for leg in self.legs)
 
     @property
@@ -69,14 +69,14 @@ class Route:
 
     @property
     def pivot_model(self) -> str:
-        """The name of the model that translates into that language; "" for one leg."""
+        """The name of the model that translates into the pivot language; "" for one leg."""
         return self.legs[0].model.name if len(self.legs) > 1 else ""
 
     def translator(self, *first_options: TranslateOptions) -> Translator | PivotTranslator:
-        """Translates texts along the route.
+        """The translator of texts along the route.
 
         Args:
-            first_options: for the first of two legs; none for one leg.
+            first_options: options of the first of two legs; none for one leg.
         """
         first, *others = (leg.translator for leg in self.legs)
         if not others:
@@ -88,11 +88,12 @@ class Router:
     """Finds routes through the models of a server.
 
     Args:
-        models: in order of preference; read anew for each request, since they may change.
-        rules: how to choose among them.
+        models: the models in order of preference; read again for each request, since they may
+            change.
+        rules: rules for choosing among them.
 
     Raises:
-        StartupError: the rules name a model or a language that there is not.
+        StartupError: the rules name an unknown model or language.
     """
 
     def __init__(self, models: Iterable[ServedModel], rules: RoutingRules) -> None:
@@ -100,28 +101,28 @@ class Router:
         self._rules = rules
         resolved = rules.resolved(list(models))
         self._defaults, self._allowed = resolved.defaults, resolved.pivot_languages
-        self._known_of: list[ServedModel] = []  # what the two below were computed from
+        self._known_of: list[ServedModel] = []  # the models that the two caches below are for
         self._pivots: list[str] | None = None
         self._legs: dict[tuple[str, str], Leg] = {}
 
     def named(self, model: ServedModel, source: str, target: str) -> Route:
-        """The route through one model. Raises what `route` raises."""
+        """The route through one model. Raises the same errors as `route`."""
         leg = self._leg([model], source, target)
         if leg is None:
             raise _not_found(f"model {model.name}", [model], source, target)
         return Route((leg,))
 
     def route(self, source: str, target: str, *, allow_pivot: bool | None = None) -> Route:
-        """The route between two languages: the shortest, by the models that are preferred.
+        """The shortest route between two languages, through the preferred models.
 
         Args:
-            source: a BCP-47 code, or "" if only one language is possible.
-            target: likewise.
+            source: BCP-47 code, or "" if only one source language is possible.
+            target: BCP-47 code, or "" if only one target language is possible.
             allow_pivot: False for a single model only; None for the rules' choice.
 
         Raises:
             InvalidArgumentError: a language is missing and more than one is possible.
-            NotFoundError: there is none; the message lists the directions.
+            NotFoundError: there is no route; the message lists the directions.
         """
         models = self._current()
         if (leg := self._legs.get((source, target))) is not None:
@@ -149,7 +150,7 @@ class Router:
         """The languages that each source language can be translated into, pivots included.
 
         Args:
-            models: those that may translate, of the router's.
+            models: the router's models that may translate.
         """
         direct: dict[str, dict[str, None]] = {}  # in the models' order
         for model in models:
@@ -165,11 +166,11 @@ class Router:
         return reachable
 
     def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
-        """The preferred one of `models` for these languages; None if none fits."""
+        """The preferred model of `models` for these languages; None if none fits."""
         for ranges in itertools.product(language_ranges(source), language_ranges(target)):
             if fitting := [model for model in models if model.fits(*ranges)]:
                 return self._preferred(fitting, *ranges)
-        # "zh", say, for a model with zh-Hans alone; with zh-Hant too, it is refused.
+        # For example "zh" for a model with zh-Hans only; if it also has zh-Hant, it is refused.
         fitting = [model for model in models if model.directions.may_fit(source, target)]
         return self._preferred(fitting, source, target) if fitting else None
 
@@ -184,8 +185,8 @@ class Router:
     def _pivot(self, models: Sequence[ServedModel], source: str, target: str) -> Route | None:
         """The preferred route through a third language.
 
-        Runs on the event loop for every pair without a model: only languages that `source` can be
-        translated into and `target` from are looked at closely, and only a few of those.
+        This runs on the event loop for every pair without a model. So it looks closely only at
+        languages that `source` can be translated into and `target` from, and only at a few of them.
 
         Raises:
             InvalidArgumentError: `source` or `target` is ambiguous, and there is no route.
@@ -194,7 +195,7 @@ class Router:
             return None
         firsts, seconds = _knowing("source", source, models), _knowing("target", target, models)
         known = {code.lower() for _, code in (*firsts, *seconds)}
-        # One language on both sides: there would only be ways there and back again.
+        # With one language on both sides, a route would only lead to a language and back.
         if not firsts or not seconds or (len(known) == 1 and known != {""}):
             return None
         through = self._allowed or self._pivot_languages()
@@ -206,11 +207,11 @@ class Router:
                 first = self._leg([model for model, _ in firsts], source, language)
                 second = first and self._leg([model for model, _ in seconds], language, target)
             except InvalidArgumentError as exc:
-                # Of the pivot language itself, it does not concern the client.
+                # An error about the pivot language itself does not concern the client.
                 is_own = exc.field == ("target" if first else "source") + "_language_code"
                 ambiguous = ambiguous or (exc if is_own else None)
                 continue
-            # Not there and back again: "en-GB" to "en-US", say, with models for "en".
+            # Not to a language and back: for example "en-GB" to "en-US" with models for "en".
             if first and second and first.source.lower() != second.target.lower():
                 return Route((first, second))
         if ambiguous is not None:
@@ -218,14 +219,14 @@ class Router:
         return None
 
     def _pivot_languages(self) -> Sequence[str]:
-        """Languages that models translate into and from, in order of preference."""
+        """The languages that models translate both into and from, in order of preference."""
         models = self._current()
         if self._pivots is None:
             self._pivots = pivot_languages(models)
         return self._pivots
 
     def _current(self) -> list[ServedModel]:
-        """The models; if they have changed, what was found of them is forgotten."""
+        """The models; if they have changed, the caches are cleared."""
         models = list(self._models)
         if not _are_same(models, self._known_of):
             self._known_of, self._pivots, self._legs = models, None, {}
@@ -239,7 +240,7 @@ def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> b
 
 
 _Knowing = Sequence[tuple[ServedModel, str]]
-"""Models that know a language, with what they call it; "" if it could be several of theirs."""
+"""Models that know a language, each with its own code for it; "" if several of its codes fit."""
 
 
 def _knowing(side: Side, code: str, models: Iterable[ServedModel]) -> _Knowing:
@@ -254,7 +255,7 @@ def _knowing(side: Side, code: str, models: Iterable[ServedModel]) -> _Knowing:
 
 
 def _is_between(code: str, firsts: _Knowing, seconds: _Knowing) -> bool:
-    """Whether some of `firsts` translate into a language, and some of `seconds` from it."""
+    """Whether one of `firsts` translates into a language and one of `seconds` from it."""
     return any(model.fits(source, code) for model, source in firsts) and any(
         model.fits(shorter, target)
         for model, target in seconds
@@ -263,7 +264,7 @@ def _is_between(code: str, firsts: _Knowing, seconds: _Knowing) -> bool:
 
 
 def _check_one_language(side: Side, code: str, other: str, models: Iterable[ServedModel]) -> None:
-    """Raise InvalidArgumentError if a language is missing, and `models` have several there."""
+    """Raise InvalidArgumentError if `code` is missing and `models` have several on this side."""
     if code:
         return
     found = {language for model in models for language in model.directions.of(side)}

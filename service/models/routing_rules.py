@@ -1,4 +1,4 @@
-"""What an operator may set about routing, compared with the models that there are."""
+"""The operator's routing rules, checked against the server's models."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Protocol
 from model.bundle.directions import Directions
 from service.errors import StartupError
 
-# Characters of a language code; RFC 5646 has none over 35.
+# Most characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
-_MAX_SUBTAGS = 8  # beginnings of a code that are tried, of one side with all of the other
-_MAX_LISTED = 20  # names in a message, which is sent in a header
-_MAX_CODES = 8  # of a model among them
-# Preferred as a pivot unless the rules name others: most models translate from or into it.
+_MAX_SUBTAGS = 8  # most prefixes of a code: those of source and target are tried in all pairs
+_MAX_LISTED = 20  # most names in a message, which is sent in a header
+_MAX_CODES = 8  # most codes of one model among them
+# The preferred pivot unless the rules name others: most models translate from or into it.
 _USUAL_PIVOT = "en"
 
 
 class TranslatingModel(Protocol):
-    """What rules need of a model, loaded or not: `ServedModel` or `model.bundle.bundle.Bundle`."""
+    """A model for the rules, loaded or not: a `ServedModel` or a `model.bundle.bundle.Bundle`."""
 
     @property
     def name(self) -> str:
-        """For requests."""
+        """Name of the model in requests."""
         ...
 
     @property
     def directions(self) -> Directions:
-        """That it translates."""
+        """Pairs of languages that the model translates between."""
         ...
 
 
 @dataclass(frozen=True)
 class RoutingRules:
-    """How to choose among models that could answer a request.
+    """Rules for choosing among models that could answer a request.
 
     Attributes:
-        defaults: the model of a pair of languages, as "en-de=NAME". A pair without one has the
-            first model that fits.
+        defaults: models of pairs of languages, each as "en-de=NAME". For other pairs, the first
+            model that fits is taken.
         pivots: whether a pair without a model may be translated by two, through a third language.
-        pivot_languages: the only languages to translate through, the preferred one first. Empty:
-            any, English before others.
+        pivot_languages: languages that may be pivots, the preferred one first; empty for any,
+            English first.
     """
 
     defaults: tuple[str, ...] = ()
@@ -50,10 +50,10 @@ class RoutingRules:
     pivot_languages: tuple[str, ...] = ()
 
     def resolved(self, models: Sequence[TranslatingModel]) -> ResolvedRules:
-        """The rules, in terms of these models.
+        """Check the rules against these models.
 
         Raises:
-            StartupError: they name a model or a language that there is not.
+            StartupError: the rules name an unknown model or language.
         """
         defaults: dict[tuple[str, str], str] = {}
         for text in self.defaults:
@@ -70,11 +70,11 @@ class RoutingRules:
 
 @dataclass(frozen=True)
 class ResolvedRules:
-    """Rules in terms of the models of a server.
+    """Rules that were checked against the models of a server.
 
     Attributes:
         defaults: names of models by source and target, in lower case.
-        pivot_languages: as the models write them.
+        pivot_languages: codes of the pivot languages, as the models write them.
     """
 
     defaults: Mapping[tuple[str, str], str]
@@ -82,11 +82,11 @@ class ResolvedRules:
 
 
 def check_names(models: Sequence[TranslatingModel], paths: Sequence[Path] = ()) -> None:
-    """Raise StartupError if there is no model, or there are two of one name.
+    """Raise StartupError if there is no model, or two models have the same name.
 
     Args:
-        models: of a server.
-        paths: of their bundles, in the same order, for the message.
+        models: models of a server.
+        paths: directories of their bundles, in the same order, for the message.
     """
     names: list[str] = []
     for index, model in enumerate(models):
@@ -108,7 +108,7 @@ def check_names(models: Sequence[TranslatingModel], paths: Sequence[Path] = ()) 
 
 
 def pivot_languages(models: Sequence[TranslatingModel]) -> list[str]:
-    """Languages that models translate into and from, in order of preference."""
+    """The languages that models translate both into and from, in order of preference."""
     sources = {code.lower() for model in models for code in model.directions.sources}
     targets = dict.fromkeys(code for model in models for code in model.directions.targets)
     found = [t for t in targets if any(r.lower() in sources for r in language_ranges(t))]
@@ -126,9 +126,9 @@ def _pivot_language(code: str, possible: Mapping[str, str]) -> str:
 
 
 def _default(text: str, served: Iterable[TranslatingModel]) -> tuple[tuple[str, str], str]:
-    """The languages, in lower case, and the model's name of "en-de=NAME".
+    """Parse "en-de=NAME": the languages, in lower case, and the model's name.
 
-    Codes have hyphens too ("pt-BR-en"): they are split where the model has such a direction.
+    Codes can contain hyphens ("pt-BR-en"): they are split where the model has the direction.
     """
     codes, equals, name = text.partition("=")
     if not equals or "-" not in codes or not name:
@@ -152,7 +152,7 @@ def _default(text: str, served: Iterable[TranslatingModel]) -> tuple[tuple[str, 
 
 
 def pairs_of(models: Iterable[TranslatingModel]) -> list[str]:
-    """What models translate, for a message: a text for each kind of directions."""
+    """The directions of models for a message: one text for each distinct set."""
     return sorted({_described(model.directions) for model in models})
 
 
@@ -166,7 +166,7 @@ def _described(directions: Directions) -> str:
 
 
 def language_ranges(code: str) -> Iterator[str]:
-    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
+    """Yield the code, then ever shorter prefixes of it (RFC 4647, section 3.4)."""
     subtags = code.split("-", _MAX_SUBTAGS) if len(code) <= _LONGEST_CODE else [code]
     for count in range(len(subtags), 0, -1):
         if count == len(subtags) or len(subtags[count - 1]) > 1:
@@ -174,11 +174,11 @@ def language_ranges(code: str) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
-    """Names for a message, the first ones of many."""
+    """Join names for a message; of many names, only the first."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def shortened(text: str) -> str:
-    """A client's text for a message."""
+    """Quote and shorten a client's text for a message."""
     return repr(text if len(text) <= 64 else text[:61] + "...")

@@ -16,10 +16,10 @@ from service.errors import InvalidArgumentError, NotFoundError
 from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
 
-# Of several lengths, so that the memory of more than one size of batch is taken.
+# Texts of several lengths, so that memory for more than one batch size is allocated.
 _WARM_UP_TEXTS = ("1.", "One, two, three.", "One, two, three, four, five, six, seven, eight, nine.")
 _WARM_UP_TOKENS = 16
-_MAX_LACKING = 20  # directions in a message
+_MAX_LACKING = 20  # most directions in a message
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class ServedModel:
     """A version of a model that is ready to translate.
 
     Attributes:
-        name: for requests.
-        version: of its weights.
-        directions: that it translates.
+        name: name of the model in requests.
+        version: version of the weights.
+        directions: pairs of languages that the model translates between.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
         engine: runs the model.
         translator: translates texts with the engine.
-        origin: where its weights come from, in words; "" if unknown.
+        origin: description of where the weights come from; "" if unknown.
         observer: receives the engine's events.
-        bundle: the directory that it was opened from, as it was given; None if there is none.
-        manifest_sha256: of its manifest, which has the checksums of all other files.
-        reopen: opens a directory as another version of the model, beside the one that serves, and
-            at a low priority if its second argument is True. Raises StartupError. None if the model
-            can be neither replaced nor put to sleep.
+        bundle: path of the bundle as configured, not resolved; None without a bundle.
+        manifest_sha256: hash of the manifest, which has the checksums of all other files.
+        reopen: opens a directory as another version of the model while this one serves, at a low
+            priority if the second argument is True. Raises StartupError. None if the model can be
+            neither replaced nor put to sleep.
     """
 
     name: str
@@ -57,20 +57,20 @@ class ServedModel:
     reopen: Callable[[Path, bool], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:
-        """Whether it translates from `source` to `target`; "" is any language."""
+        """Whether the model translates from `source` to `target`; "" stands for any language."""
         return self.directions.fits(source, target)
 
     def choose(self, source: str, target: str) -> tuple[str, str]:
-        """The direction that is meant, by the model's codes.
+        """Choose the model's direction for a request, in the model's language codes.
 
         Args:
-            source: a BCP-47 code, which can be longer or shorter than the model's; "" if only one
-                is possible.
-            target: likewise.
+            source: BCP-47 code, which can be longer or shorter than the model's; "" if only one
+                source language is possible.
+            target: BCP-47 code of the target language, by the same rules.
 
         Raises:
-            InvalidArgumentError: a language is missing, or could be several of the model's; names
-                the field and the choices.
+            InvalidArgumentError: a language is missing or ambiguous; names the field and the
+                choices.
             NotFoundError: the model has no such direction.
         """
         try:
@@ -81,16 +81,16 @@ class ServedModel:
             raise NotFoundError(f"model {self.name}: {exc}") from exc
 
     def is_changed(self) -> bool:
-        """Whether the bundle in its directory is another one by now, or unreadable. Blocks."""
+        """Whether the bundle in the directory has changed or is unreadable. Blocks."""
         return self.bundle is not None and manifest_sha256(self.bundle) != self.manifest_sha256
 
     def lacks(self, other: ServedModel) -> list[str]:
-        """Directions that `other` translates and this one does not, as "en to de"; the first 20."""
+        """The first 20 directions that only `other` translates, such as "en to de"."""
         lost = (f"{source} to {target}" for source, target in self._lost(other.directions))
         return list(itertools.islice(lost, _MAX_LACKING))
 
     def _lost(self, others: Directions) -> Iterator[tuple[str, str]]:
-        """Directions that this model lacks, without a look at each of what can be a million."""
+        """Directions that this model lacks, found without a loop over up to a million pairs."""
         if others.is_one:
             yield from (pair for pair in others if not self.fits(*pair))
             return
@@ -104,7 +104,7 @@ class ServedModel:
         """Translate a few short texts with the started engine.
 
         Raises:
-            DragomanError: it fails.
+            DragomanError: a translation fails.
         """
         translator = self.translator
         limits = translator.limits

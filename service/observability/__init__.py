@@ -1,1 +1,1 @@
-"""Logs and Prometheus metrics. May import no other package of the service."""
+"""Logs, Prometheus metrics and traces. Imports no other package of the service."""

@@ -11,12 +11,12 @@ class DocumentMetrics:
     """Counts the work of document workers.
 
     Args:
-        registry: where the metrics are registered.
+        registry: registry of the metrics.
 
     Attributes:
-        work_duration: by work, "read" or "write".
-        workers_killed: by reason.
-        waiting: documents that wait for a worker.
+        work_duration: duration by work, "read" or "write".
+        workers_killed: number of workers by reason.
+        waiting: number of documents that wait for a worker.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -3,7 +3,7 @@
 Neither texts nor translations are logged, at any level.
 
 A thread writes the lines from a bounded queue, so that a full pipe never blocks the code that logs.
-Lines beyond the queue are dropped and counted.
+If the queue is full, lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 
 MAX_QUEUED_LINES = 1024
 _CLOSE_SECONDS = 1.0
-# How long a line waits for others. Each wake-up of the thread takes Python's global lock from busy
-# threads: without this, a small model's throughput was a tenth lower.
+# Time for which a line waits for others. Each wake-up of the thread takes Python's global lock from
+# busy threads: without this, a small model's throughput was a tenth lower.
 _GATHER_SECONDS = 0.02
 _WRITE_BYTES = select.PIPE_BUF // 2  # written at once, up to the end of a line
 
-# What gRPC's records about clients begin with.
+# Beginnings of gRPC's records about clients.
 _OF_CLIENTS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    """The `extra` of a record, and the ids of the request and of its trace if there are any."""
+    """The `extra` of a record, and the ids of the request and of its trace, if any."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     current = request_id.get()
     if current:
@@ -87,16 +87,16 @@ class TextFormatter(logging.Formatter):
 class QueuedHandler(logging.Handler):
     """Formats records in the calling thread, and writes them in its own thread.
 
-    Not the standard library's `QueueHandler` and `QueueListener`, which wait without a bound for a
-    blocked line when they stop.
+    The standard library's `QueueHandler` and `QueueListener` are not suitable: when they stop, they
+    wait for a blocked line without a bound.
 
     Args:
-        write: writes bytes, all of them, and may block. Lines for which it raises OSError are
+        write: writes all of some bytes, and may block. Lines for which it raises OSError are
             dropped.
-        max_lines: limit of the queue.
+        max_lines: most lines in the queue.
 
     Attributes:
-        num_dropped: lines dropped.
+        num_dropped: number of dropped lines.
     """
 
     def __init__(self, write: Callable[[bytes], None], max_lines: int = MAX_QUEUED_LINES) -> None:
@@ -122,7 +122,7 @@ class QueuedHandler(logging.Handler):
             self._drop(1)
 
     def close(self) -> None:
-        """Write the queue, within a second, and drop the rest."""
+        """Write the queued lines within a second, and drop the rest."""
         self._lines.put(None)
         self._thread.join(_CLOSE_SECONDS)
         super().close()
@@ -142,16 +142,16 @@ class QueuedHandler(logging.Handler):
     def _is_written(self, lines: bytes) -> bool:
         try:
             self._write(lines)
-        except OSError:  # the reader of the pipe has ended, or the disk is full
+        except OSError:  # the pipe's reader has ended, or the disk is full
             return False
         return True
 
     def _next_lines(self) -> list[bytes]:
         """Wait for lines, and take them; none at the end.
 
-        Several at a time, because after each write the thread waits for Python's global lock, which
-        busy threads hold for milliseconds. Usually no more than a pipe takes in one piece, so that
-        lines of two processes do not mix.
+        Several are taken at a time, because after each write the thread waits for Python's global
+        lock, which busy threads hold for milliseconds. Usually they are few enough for a pipe to
+        take in one piece, so that lines of two processes do not mix.
         """
         lines: list[bytes] = []
         size = 0
@@ -183,7 +183,7 @@ def _dropped_record(count: int) -> logging.LogRecord:
 def log_uncaught() -> None:
     """Log uncaught exceptions instead of printing them, which could block.
 
-    From the main thread, from other threads, and from finalizers.
+    This covers the main thread, other threads, and finalizers.
     """
 
     def uncaught(kind: Any, error: Any, traceback: Any) -> None:
@@ -201,12 +201,12 @@ def log_uncaught() -> None:
 
 
 def num_dropped() -> int:
-    """Log lines of this process that were dropped since `configure`."""
+    """The number of log lines dropped in this process since `configure`."""
     return sum(handler.num_dropped for handler in _queued_handlers())
 
 
 def close() -> None:
-    """Write the queue, within a second, and stop logging; for the end of a process."""
+    """Write the queued lines within a second, and stop logging; for the end of a process."""
     for handler in _queued_handlers():
         logging.getLogger().removeHandler(handler)
         handler.close()
@@ -217,9 +217,9 @@ def _queued_handlers() -> list[QueuedHandler]:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Whether a record of gRPC is about no client's doing.
+    """Whether a record of gRPC is not about a client's mistake.
 
-    A stream that is left unread; metadata that is not UTF-8, which the record would quote.
+    Such mistakes are an unread stream, or metadata that is not UTF-8, which the record would quote.
     """
     return not record.getMessage().startswith(_OF_CLIENTS)
 
@@ -243,17 +243,17 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], None]:
-    """Writes to the descriptor of `stream`, if it has one.
+    """A function that writes to the descriptor of `stream`, if it has one.
 
-    Not to the stream, which has a lock: at its end, Python takes the lock of standard error, and
-    aborts if a blocked thread holds it.
+    It does not use the stream, which has a lock: when Python ends, it takes the lock of standard
+    error, and aborts if a blocked thread holds it.
     """
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:  # in memory
         return lambda line: print(line.decode(), end="", file=stream)
 
-    is_line_open = False  # after a write that failed within a line
+    is_line_open = False  # True after a write that failed within a line
 
     def write(lines: bytes) -> None:
         nonlocal is_line_open

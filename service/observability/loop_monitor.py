@@ -1,8 +1,8 @@
 """Finds iterations of the event loop that compute for too long: for tests, benchmarks and fuzzers.
 
-A server with `DRAGOMAN_LOOP_MONITOR=1` in its environment logs each of them with its stack. Time is
-the CPU time of the loop's thread, so that a busy machine is no finding. A second finding is a
-thread that computes with Python's lock held, which blocks the loop as well.
+A server with `DRAGOMAN_LOOP_MONITOR=1` in its environment logs each of them with its stack. It
+measures the CPU time of the loop's thread, so that a busy machine causes no findings. It also finds
+threads that hold Python's lock while they compute, which blocks the loop as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MESSAGE = "the event loop was blocked"
 LIMIT_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.005
 _MAX_FRAMES = 60
-_CALL = "Handle._run"  # of asyncio's events.py
-# Of what the others have computed meanwhile, for a thread that held Python's lock.
+_CALL = "Handle._run"  # in asyncio's events.py
+# A thread held Python's lock if all others computed at most this fraction of its time.
 _ALONE = 0.2
 
 _log = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ Stack = tuple[tuple[str, int, str], ...]
 
 @dataclass
 class LoopBlock:
-    """An iteration of the event loop, or what held Python's lock.
+    """A long iteration of the event loop, or a thread that held Python's lock.
 
     Attributes:
-        seconds: of CPU time.
-        samples: seconds by the stack that was seen at their end.
-        thread: that computed.
+        seconds: CPU time in seconds.
+        samples: seconds by the stack sampled at their end.
+        thread: name of the thread that computed.
     """
 
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class LoopBlock:
     thread: str = "event loop"
 
     def seconds_in(self, folder: Path) -> float:
-        """Seconds of code below a folder, and of what it called."""
+        """Seconds of code in a folder, and of all code that it called."""
         begin = f"{folder}{os.sep}"
         return sum(
             seconds
@@ -60,7 +60,7 @@ class LoopBlock:
 
     @property
     def stack(self) -> str:
-        """The stack that was seen most, from where the event loop calls it."""
+        """The stack with the most time, from the event loop's call on."""
         frames = max(self.samples, key=self.samples.__getitem__, default=())
         first = max((index for index, (*_, name) in enumerate(frames) if name == _CALL), default=0)
         return "\n".join(f"{file}:{line} {name}" for file, line, name in frames[first:])
@@ -70,8 +70,8 @@ class LoopMonitor:
     """Watches the running event loop within its context.
 
     Args:
-        on_block: called with each block, from the loop's thread or the monitor's.
-        limit_seconds: of CPU time in one iteration.
+        on_block: called with each block, in the loop's thread or the monitor's.
+        limit_seconds: CPU time of an iteration that counts as too long, in seconds.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class LoopMonitor:
         self._limit = limit_seconds
         self._stopping = threading.Event()
         self._iteration: LoopBlock | None = None
-        self._began = 0.0  # CPU time of the loop's thread
+        self._began = 0.0  # in CPU time of the loop's thread
         self._seen = 0.0
 
     def __enter__(self) -> LoopMonitor:
-        """Begin. Only Linux has the clocks of other threads."""
+        """Begin. Only Linux has clocks of other threads."""
         if sys.platform == "linux":
-            # Iterations are between two calls of the selector, which asyncio has no hook for.
+            # An iteration lies between two calls of the selector, for which asyncio has no hook.
             self._selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
             self._select = self._selector.select
             self._selector.select = self._timed_select
@@ -154,7 +154,7 @@ class LoopMonitor:
         self._seen = now
 
     def _look_for_holder(self, spent: Mapping[int, float], frames: Mapping[int, FrameType]) -> None:
-        """Report a thread that alone has computed while this one waited for Python's lock."""
+        """Report a thread that computed alone while this one waited for Python's lock."""
         holder = max(spent, key=spent.__getitem__)
         seconds = spent[holder]
         others = sum(spent.values()) - seconds
@@ -168,7 +168,7 @@ class LoopMonitor:
 
 
 async def watch() -> None:
-    """Log blocks until cancelled, if the environment asks for it."""
+    """Log blocks until cancelled, if the environment variable is set."""
     if not os.environ.get(VARIABLE):
         return
     with LoopMonitor(log):
@@ -193,7 +193,7 @@ def _stack_of(frame: FrameType) -> Stack:
 def _seconds_used() -> dict[int, float]:
     """CPU time of each thread that runs Python, by its identifier."""
     found = {}
-    for thread in sys._current_frames():  # not of threads that have ended, which have no clock
+    for thread in sys._current_frames():  # only running threads have a clock
         found[thread] = time.clock_gettime(time.pthread_getcpuclockid(thread))
     return found
 

@@ -1,7 +1,7 @@
 """Prometheus metrics of one server.
 
-Every server has its own registry, so that several can live in one process. Labels are bounded:
-methods, gRPC codes, the models that were loaded, finish reasons; never an address or a text.
+Every server has its own registry, so that several can run in one process. Labels are bounded:
+methods, gRPC codes, loaded models, finish reasons; never an address or a text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from service.observability.document_metrics import DocumentMetrics
 from service.observability.process_metrics import LogLines, ModelProcesses
 
-# `_created` series nearly double the number of series, and counters reset at a restart only,
-# which `process_start_time_seconds` shows.
+# `_created` series nearly double the number of series. Counters reset only at a restart, which
+# `process_start_time_seconds` shows.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Seconds. A call takes from a millisecond (one word, tiny model) to a minute (pages under load).
@@ -30,7 +30,7 @@ _STEP_BUCKETS = (
 _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 NUM_CLIENTS = 50
-# The prefixes of `CallContext.client` where a client names itself, or has a key.
+# Prefixes of `CallContext.client` for clients that name themselves or have a key.
 _NAMED = ("id:", "key:", "tenant:")
 _ADDRESS, _OTHER = "address", "other"
 
@@ -39,11 +39,11 @@ class ServerMetrics:
     """All metrics of a server. `service.engine.metrics` sets those of a model.
 
     Attributes:
-        registry: where the metrics are registered.
-        documents: of the processes that read and write documents.
+        registry: registry of the metrics.
+        documents: metrics of document workers.
 
     Args:
-        max_clients: clients that get series of their own (`ClientMetrics`).
+        max_clients: most clients with series of their own (`ClientMetrics`).
     """
 
     def __init__(self, max_clients: int = NUM_CLIENTS) -> None:
@@ -143,7 +143,7 @@ class ServerMetrics:
         self._create_lifecycle_metrics()
 
     def _create_sentence_metrics(self) -> None:
-        """What becomes of sentences, and how long it takes."""
+        """Create metrics of sentences: counts and durations."""
         self.queue_duration = self._histogram(
             "dragoman_queue_duration_seconds",
             "Time that a sentence waited for a row, including sentences that never got one; as all "
@@ -187,7 +187,7 @@ class ServerMetrics:
         )
 
     def _create_step_metrics(self) -> None:
-        """What an iteration computes."""
+        """Create metrics of the work of iterations."""
         self.encode_duration = self._histogram(
             "dragoman_encode_duration_seconds",
             "Duration of an encode, within an iteration or beside the steps.",
@@ -216,7 +216,7 @@ class ServerMetrics:
         )
 
     def _create_capacity_metrics(self) -> None:
-        """How much a model can hold, and how much it holds."""
+        """Create gauges of a model's capacity and its use."""
         self.rows = self._gauge("dragoman_rows", "Rows that can step at the same time.", "model")
         self.rows_used = self._gauge("dragoman_rows_used", "Rows in use.", "model")
         self.waiting = self._gauge(
@@ -247,7 +247,7 @@ class ServerMetrics:
         )
 
     def _create_lifecycle_metrics(self) -> None:
-        """Which versions of the models were opened, and which models sleep."""
+        """Create metrics of reloads, wakes and the states of models."""
         self.model_state = self._gauge(
             "dragoman_model_state",
             "1 for the state that a model is in, else 0: serving, asleep or loading (being woken).",
@@ -287,16 +287,16 @@ class ServerMetrics:
         return Histogram(name, text, [label], buckets=buckets, registry=self.registry)
 
     def set_build(self, version: str, onnxruntime: str) -> None:
-        """Set the versions in use."""
+        """Set the versions of server, ONNX Runtime and Python."""
         self._build.labels(version, onnxruntime, platform.python_version()).set(1)
 
     def set_model(self, **labels: str) -> None:
-        """Show a version of a model, with the labels of `dragoman_model_info`."""
-        self._model.remove_by_labels({"model": labels["model"]})  # the version before
+        """Set the labels of `dragoman_model_info` for a version of a model."""
+        self._model.remove_by_labels({"model": labels["model"]})  # the previous version
         self._model.labels(**labels).set(1)
 
     def call_started(self, method: str) -> None:
-        """A call to `method` arrived; one of our own methods, so the label is bounded."""
+        """Count a call that arrived; `method` is of the contract, so the label is bounded."""
         self._in_flight(method).inc()
 
     def call_finished(
@@ -307,7 +307,7 @@ class ServerMetrics:
         client: str = "",
         trace_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """The call of `client` ended with the gRPC status `code`; `trace_ids` if it is traced."""
+        """Count a call that ended with the gRPC status `code`; with `trace_ids` if traced."""
         self._clients.call_finished(client, code)
         self._in_flight(method).dec()
         self._requests(method, code).inc()
@@ -315,19 +315,19 @@ class ServerMetrics:
         self._request_duration(method).observe(seconds, exemplar)
 
     def key_used(self, name: str, code: str, num_characters: int) -> None:
-        """A call with the key `name` ended, and was charged these characters."""
+        """Count a call that ended, and its characters, for the key `name`."""
         self._keys.used(name, code, num_characters)
 
     def call_pivoted(self, pivot_model: str, model: str) -> None:
-        """A call is translated by two models in sequence."""
+        """Count a call that two models translate in sequence."""
         self._pivoted(pivot_model, model).inc()
 
     def http_answered(self, code: int) -> None:
-        """The HTTP front answered a request with this HTTP status."""
+        """Count a request that was answered with this HTTP status."""
         self._http(str(code)).inc()
 
     def text_finished(self, code: str) -> None:
-        """One text was answered with the gRPC status `code`."""
+        """Count a text that was answered with the gRPC status `code`."""
         self._texts(code).inc()
 
     def warned(self, kind: str) -> None:
@@ -336,12 +336,12 @@ class ServerMetrics:
 
 
 class BoundedNames:
-    """The first names that are seen, for a label; all further ones are "other".
+    """Bounds the values of a label: the first names keep theirs, all others become "other".
 
-    Not the largest: a series that passed from one name to another would not be a counter.
+    It cannot choose the largest: a series that passed from one name to another is not a counter.
 
     Args:
-        max_names: how many.
+        max_names: number of names that keep their own.
     """
 
     def __init__(self, max_names: int) -> None:
@@ -361,8 +361,8 @@ class KeyMetrics:
     """Counts calls and characters by key, in a bounded number of series.
 
     Args:
-        registry: where the metrics are registered.
-        max_keys: keys that get series of their own; all others count as "other".
+        registry: registry of the metrics.
+        max_keys: most keys with series of their own; all others count as "other".
     """
 
     def __init__(self, registry: CollectorRegistry, max_keys: int) -> None:
@@ -384,7 +384,7 @@ class KeyMetrics:
         self._characters = functools.cache(characters.labels)
 
     def used(self, name: str, code: str, num_characters: int) -> None:
-        """A call with the key `name` ended."""
+        """Count a call with the key `name` that ended."""
         label = self._names.label(name)
         self._requests(label, code).inc()
         self._characters(label).inc(num_characters)
@@ -394,10 +394,9 @@ class ClientMetrics:
     """Counts calls by client, in a bounded number of series.
 
     Args:
-        registry: where the metric is registered.
-        max_clients: named clients that get a series of their own for each code. Calls of further
-            named clients count as "other". Calls of unnamed clients count as "address", because an
-            address is not a bounded label.
+        registry: registry of the metric.
+        max_clients: most named clients with series of their own. Further named clients count as
+            "other". Unnamed clients count as "address", because an address is not a bounded label.
     """
 
     def __init__(self, registry: CollectorRegistry, max_clients: int) -> None:
@@ -412,7 +411,7 @@ class ClientMetrics:
         self._requests = functools.cache(requests.labels)
 
     def call_finished(self, client: str, code: str) -> None:
-        """A call of `client` (`CallContext.client`) ended with the gRPC status `code`."""
+        """Count a call of `client` (`CallContext.client`) that ended with the status `code`."""
         self._requests(self._label(client), code).inc()
 
     def _label(self, client: str) -> str:

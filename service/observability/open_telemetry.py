@@ -24,14 +24,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from service.errors import StartupError
 from service.observability.tracing import MAX_SEQUENCES, SequenceTimes
 
-# Facts of the log line that spans show. No names of clients, addresses or ids.
+# Fields of the log line that spans show: no names of clients, addresses or ids.
 _SHOWN = frozenset(
     {
         *("model", "source_language", "target_language", "pivot_model", "pivot_language"),
         *("texts", "pairs", "source_tokens", "target_tokens", "reason"),
     }
 )
-# Codes that are the server's fault, of which OpenTelemetry says that the span has failed:
+# Codes that are the server's fault, for which OpenTelemetry marks a span as failed:
 # https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAILURES = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -39,20 +39,20 @@ _FAILURES = frozenset(
 _PROTOCOLS = ("grpc", "http/protobuf")
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _CONTEXT_HEADERS = ("traceparent", "tracestate")
-# They warn about bad headers, and quote them: what clients send is not logged.
+# These loggers quote bad headers in warnings, but client data must not be logged.
 _QUOTING_LOGGERS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation.tracecontext")
 
 
 class OpenTelemetryTracing:
-    """Makes a span for each call that is sampled, with spans of its sentences below it.
+    """Makes a span for each sampled call, with child spans of its sentences.
 
     Args:
-        version: of the server.
-        service: full name of the gRPC service, which begins the name of each span.
-        exporter: of the spans; by default OTLP's, as the standard variables say.
+        version: version of the server.
+        service: full name of the gRPC service, with which the name of each span begins.
+        exporter: exporter of the spans; by default OTLP's, by the standard variables.
 
     Raises:
-        StartupError: a variable asks for something that there is not.
+        StartupError: a variable has an unsupported value.
     """
 
     def __init__(self, version: str, service: str, exporter: SpanExporter | None = None) -> None:
@@ -72,8 +72,8 @@ class OpenTelemetryTracing:
         self._service = service
 
     def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> SpanTrace | None:
-        """The trace of a call; None if it is not sampled."""
-        # Of several values the last one: a client's instrumentation adds its own after ours.
+        """Begin the trace of a call; None if the call is not sampled."""
+        # The last of several values counts: a client's instrumentation adds its own after ours.
         carrier = {
             key: value
             for key, value in metadata
@@ -89,9 +89,9 @@ class OpenTelemetryTracing:
         return SpanTrace(self._tracer, span) if span.is_recording() else None
 
     def close(self, seconds: float) -> None:
-        """Export what is left, within `seconds`, and drop the rest. Blocks."""
-        # The SDK's own bound is half a minute. Daemon: an export that hangs must not keep the
-        # process from ending.
+        """Export the remaining spans within `seconds`, and drop the rest. Blocks."""
+        # The SDK's own bound is half a minute. A daemon thread, so that an export that hangs does
+        # not keep the process from ending.
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(seconds)
@@ -101,8 +101,8 @@ class SpanTrace:
     """The spans of one call.
 
     Args:
-        tracer: makes them.
-        span: of the call, which has begun.
+        tracer: tracer that makes the spans.
+        span: span of the call, which has begun.
 
     Attributes:
         ids: `trace_id` and `span_id` in hexadecimal.
@@ -124,13 +124,13 @@ class SpanTrace:
         self._num_shown = 0
 
     def admitted(self) -> None:
-        """Show how long the call took to be admitted: to split and tokenize its first text."""
+        """Add a span of the time until admission: of splitting and tokenizing the first text."""
         if not self._is_admitted:
             self._is_admitted = True
             self._child("admission", self._begun_at, time.monotonic())
 
     def sequences_ended(self, times: Iterable[SequenceTimes], count: int) -> None:
-        """Show sentences, if they are among the first."""
+        """Add spans of sentences, up to `MAX_SEQUENCES` in a call."""
         self._num_sequences += count
         for each in itertools.islice(times, MAX_SEQUENCES - self._num_shown):
             self._num_shown += 1
@@ -182,12 +182,12 @@ class SpanTrace:
         child.end(self._nanoseconds(max(begun, ended)))
 
     def _nanoseconds(self, moment: float) -> int:
-        """A time of `time.monotonic` in nanoseconds since 1970."""
+        """Convert a time of `time.monotonic` to nanoseconds since 1970."""
         return round(moment * 1e9) + self._offset
 
 
 def _exporter() -> SpanExporter:
-    """The exporter that the standard variables ask for. Raises ValueError."""
+    """The exporter by the standard variables. Raises ValueError."""
     values = (os.environ.get(name, "").strip() for name in _PROTOCOL_VARIABLES)
     protocol = next(filter(None, values), _PROTOCOLS[0])
     if protocol == "grpc":

@@ -18,7 +18,7 @@ _USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 11, 12, 21
 
 
 class ModelProcesses(Collector):
-    """Reads memory and CPU time of model processes at each scrape; none of those that ended.
+    """Reads memory and CPU time of running model processes at each scrape.
 
     The server process has `process_cpu_seconds_total` and `process_resident_memory_bytes`.
     """
@@ -32,7 +32,7 @@ class ModelProcesses(Collector):
         self._pids[model] = pid
 
     def remove(self, model: str) -> None:
-        """Remove a model whose process ends: its number may soon be another one's."""
+        """Remove a model before its process ends: another process may get its number."""
         self._pids.pop(model, None)
 
     def collect(self) -> Iterator[Metric]:

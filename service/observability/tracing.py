@@ -1,4 +1,4 @@
-"""What calls report to a tracing system: the interface, which needs none.
+"""The interface between calls and a tracing system.
 
 `open_telemetry.py` implements it, and is imported only by a server with `--tracing`. Without that,
 or for a call that is not sampled, there is no `CallTrace`, and nothing is measured.
@@ -14,23 +14,24 @@ from typing import Protocol
 from service.errors import StartupError
 
 MAX_SEQUENCES = 32
-"""Sentences of a call that get spans of their own, so that a trace stays readable."""
+"""Most sentences of a call with spans of their own, so that a trace stays readable."""
 
 
 @dataclass(frozen=True)
 class SequenceTimes:
-    """When a sentence was where. Times are `time.monotonic()` seconds.
+    """Timestamps of a sentence as it moves through the pipeline, in `time.monotonic()` seconds.
 
     Attributes:
-        submitted_at: when the engine accepted it.
-        started_at: when it joined the batch, or the time of its end if it never did.
-        ended_at: when it ended.
-        encoded_at: when its source was encoded, which may be before it joined; None if it was not.
-        encode_seconds: duration of that encode, which may have been of several sources together.
-        num_source_tokens: of its source.
-        num_rows: rows of the batch that it took; 0 if it was scored.
-        num_steps: decoder steps that they took.
-        finish_reason: why it ended.
+        submitted_at: time at which the engine accepted it.
+        started_at: time at which it joined the batch, or of its end if it never did.
+        ended_at: time of its end.
+        encoded_at: time at which its source was encoded, possibly before it joined; None if it was
+            not encoded.
+        encode_seconds: duration of the encode, possibly of several sources together.
+        num_source_tokens: number of tokens of its source.
+        num_rows: number of rows that it took; 0 if it was scored.
+        num_steps: number of decoder steps that its rows took.
+        finish_reason: reason why it ended.
     """
 
     submitted_at: float
@@ -48,44 +49,44 @@ class CallTrace(Protocol):
     """The trace of one sampled call.
 
     Attributes:
-        ids: its `trace_id` and `span_id` in hexadecimal, for log lines and exemplars.
+        ids: `trace_id` and `span_id` in hexadecimal, for log lines and exemplars.
     """
 
     ids: Mapping[str, str]
 
     def admitted(self) -> None:
-        """An engine has admitted the call; only the first time counts."""
+        """Record that an engine has admitted the call; only the first call counts."""
         ...
 
     def sequences_ended(self, times: Iterable[SequenceTimes], count: int) -> None:
-        """So many more sentences of the call have been submitted, and these have ended."""
+        """Record ended sentences with their times, and `count` more submitted sentences."""
         ...
 
     def end(self, code: str, facts: Mapping[str, object]) -> None:
-        """The call has ended.
+        """End the trace of the call.
 
         Args:
-            code: name of its gRPC status.
-            facts: of its log line. Only those that are known to be no text and no secret are passed
-                on.
+            code: name of the gRPC status.
+            facts: fields of the log line. Only those known to contain no text and no secret are
+                exported.
         """
         ...
 
 
 class Tracing(Protocol):
-    """Begins traces, and exports them beside the event loop."""
+    """Begins traces, and exports them in another thread than the event loop's."""
 
     def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> CallTrace | None:
-        """The trace of a call that begins now; None if it is not sampled.
+        """Begin the trace of a call; None if the call is not sampled.
 
         Args:
-            method: its name in the contract.
-            metadata: that came with it, which may name the client's own span (W3C Trace Context).
+            method: name of the method in the contract.
+            metadata: metadata of the call, which may name the client's span (W3C Trace Context).
         """
         ...
 
     def close(self, seconds: float) -> None:
-        """Export what is left, within `seconds`, and drop the rest. Blocks."""
+        """Export the remaining spans within `seconds`, and drop the rest. Blocks."""
         ...
 
 
@@ -94,10 +95,10 @@ current: contextvars.ContextVar[CallTrace | None] = contextvars.ContextVar("trac
 
 
 def create_tracing(version: str, service: str) -> Tracing:
-    """Tracing as the standard variables of OpenTelemetry say.
+    """Set up tracing by the standard environment variables of OpenTelemetry.
 
     Args:
-        version: of the server.
+        version: version of the server.
         service: full name of the gRPC service.
 
     Raises:

@@ -23,10 +23,10 @@ _OUTPUTS = {
 class AttentionGraph:
     """The attention graph of a bundle that has one, opened by `prepare`.
 
-    It holds encoder and decoder once more.
+    It holds another copy of encoder and decoder.
 
     Args:
-        bundle: what to run.
+        bundle: bundle to run.
         settings: device and threads.
     """
 
@@ -39,10 +39,10 @@ class AttentionGraph:
         self._opening = threading.Lock()
 
     def prepare(self) -> None:
-        """Open the graph, unless it is open. From any thread.
+        """Open the graph, unless it is open. May be called in any thread.
 
         Raises:
-            BundleError: it can't be opened, or was written over since the bundle was loaded.
+            BundleError: the graph can't be opened, or was changed since the bundle was loaded.
             OSError: a file of the bundle can't be read.
         """
         with self._opening:

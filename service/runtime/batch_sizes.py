@@ -1,7 +1,7 @@
 """Batch-size buckets: the batch sizes that CUDA graphs are captured for.
 
 A CUDA graph has one batch size, so a running batch is padded to the next bucket. Less than half of
-the rows that step are padding, and from 33 rows on at most a third.
+the stepping rows are padding; with 33 or more rows, at most a third.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class BatchSizeBuckets:
     """The batch sizes for up to `max_rows` rows.
 
     Attributes:
-        sizes: ascending; the last holds every row.
+        sizes: batch sizes in ascending order; the last holds every row.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -27,7 +27,7 @@ class BatchSizeBuckets:
 
     @property
     def largest(self) -> int:
-        """Rows that memory is needed for."""
+        """The largest batch size, for which memory is needed."""
         return self.sizes[-1]
 
     def size(self, num_rows: int) -> int:

@@ -18,24 +18,24 @@ from service.runtime.source_batches import padded, similar_lengths
 
 
 class SourceEncoder(Protocol):
-    """Runs a bundle's encoder: an `onnxruntime.InferenceSession`, or something like it."""
+    """Runs a bundle's encoder; an `onnxruntime.InferenceSession` or a similar object."""
 
     def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
-        """The outputs of these names."""
+        """Run the encoder; returns the named outputs."""
         ...
 
 
 class OnnxScorer:
     """The `Scorer` of a bundle that has a scoring graph.
 
-    The graph takes the cross-attention keys and values from the encoder's session, so it needs only
-    the decoder's weights, from `prepare` on. On a CPU, a pair's scores are the same bits whatever
-    else is scored or translated, in fp32 and int8.
+    The graph takes the cross-attention keys and values from the encoder's session, so `prepare`
+    only loads the decoder's weights. On a CPU, a pair's scores do not depend on other scores and
+    translations, bit for bit, in fp32 and int8.
 
     Args:
-        bundle: what to run.
+        bundle: bundle to run.
         settings: device and threads.
-        encoder: of the bundle's runner; None to open another.
+        encoder: encoder of the bundle's runner; None to open another.
 
     Raises:
         BundleError: the encoder can't be opened.
@@ -56,10 +56,10 @@ class OnnxScorer:
         self._keys_values = [f"cross_{name}" for name in cache_names(num_layers)]
 
     def prepare(self, graph: str = "scoring") -> None:
-        """Open the scoring graph, or the attention graph, unless it is open. From any thread.
+        """Open the scoring or attention graph, unless it is open. May be called in any thread.
 
         Raises:
-            BundleError: it can't be opened, or was written over since the bundle was loaded.
+            BundleError: the graph can't be opened, or was changed since the bundle was loaded.
             OSError: a file of the bundle can't be read.
         """
         if graph == "attention":
@@ -72,7 +72,7 @@ class OnnxScorer:
                 self._session = open_session(self._bundle, self._graph, self._settings)
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
-        """Score each item; all of their sources are encoded first, except for attention weights."""
+        """Score each item. All sources are encoded first, except those for attention weights."""
         use_device(Device.parse(self._settings.device))
         scores: dict[int, TargetScore] = {}
         plain = [index for index, item in enumerate(items) if item.selection is None]
@@ -104,5 +104,5 @@ class OnnxScorer:
     def _scored(self, target_ids: Sequence[int], keys_values: dict[str, Any]) -> TargetScore:
         assert self._session is not None, "scored without prepare()"
         feeds = {"target_ids": np.array(target_ids, np.int64), **keys_values}
-        # Always both outputs: one client's options must not change the graph for another.
+        # Always both outputs: a client's options must not change the graph for other clients.
         return TargetScore(*self._session.run(["log_probabilities", "attention"], feeds))

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from model.bundle.padding import pad_right
 
-# Measured on a CPU: larger batches than some 500 tokens are no faster, and their activations exceed
-# the processor's cache.
+# Measured on a CPU: batches of more than about 500 tokens are no faster, and their activations
+# exceed the processor's cache.
 _MAX_ENCODE_TOKENS = 512
 _MAX_ENCODE_PADDING = 64
 
@@ -23,9 +23,9 @@ def similar_lengths(
     """Batches of source indices with little padding, shortest sources first.
 
     Args:
-        lengths: of the sources.
-        max_tokens: of a batch, padding included; a longer source has a batch of its own.
-        max_padding: padding that a batch may have beyond half of its tokens.
+        lengths: lengths of the sources in tokens.
+        max_tokens: most tokens in a batch, padding included; a longer source has its own batch.
+        max_padding: most padding tokens in a batch, in addition to half of its tokens.
     """
     batch: list[int] = []
     num_tokens = 0

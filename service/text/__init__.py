@@ -1,4 +1,4 @@
-"""What happens to a text above the sentence translator, in stages.
+"""Stages that process a text before and after the sentence translator.
 
 A stage translates texts by another translator, the one below it: the sentence translator
 (`service.translation`), or a further stage. All have the methods of `LinkedTranslator`

@@ -30,7 +30,8 @@ class TranslatedPart:
     Attributes:
         part: the part.
         text_index: which text of the request it is of.
-        results: of the translator below, each with the seconds from the request to its call.
+        results: results of the translator below, each with the seconds from the request to its
+            call.
         candidate: its translation; None if that failed.
         used: how often the translation has each term.
         warnings: what is wrong with the translation.

@@ -44,9 +44,9 @@ def mime_type_of(name: str) -> MimeType:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What to do with the texts of a request apart from translating their sentences.
+    """Options of the stages above the sentence translator.
 
-    A request without any of it has the defaults, and needs no stage.
+    A request without any of them has the defaults, and needs no stage.
 
     Attributes:
         mime_type: the format of the texts.

@@ -19,7 +19,7 @@ def text_translator(
     options: TextOptions,
     languages: tuple[str, str] = ("", ""),
 ) -> LinkedTranslator:
-    """What translates the texts of a request: stages, or the sentence translator itself.
+    """The translator for the texts of a request: stages, or the sentence translator itself.
 
     Args:
         sentences: the sentence translator of the request's route.

@@ -1,5 +1,5 @@
-"""One request from text to text: segmentation, preparation, translator, detokenizer, results.
+"""Translation of a request's texts: segmentation, preparation, translator, detokenizer, results.
 
-Owns everything between texts and token ids, scores and alignments included. May import engine and
-the packages below it. Knows neither gRPC nor ONNX Runtime.
+This package owns everything between texts and token ids, including scores and alignments. It may
+import engine and the packages below it, and knows neither gRPC nor ONNX Runtime.
 """

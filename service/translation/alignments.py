@@ -1,4 +1,4 @@
-"""Alignments: which source tokens the tokens of a translation come from, by attention."""
+"""Alignments of the tokens of a translation with source tokens, by attention."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Alignment:
     """The decoder's attention for each token of a translation.
 
     Attributes:
-        links: (source token, target token) for each target token but EOS, in order.
-        rows: [T, S], for each target token the weight of each source token, EOS included in both;
-            a row sums to one. None if only links were requested.
+        links: (source token, target token) for each target token except EOS, in order.
+        rows: [T, S], weight of each source token for each target token, EOS included in both; a
+            row sums to one. None if only links were requested.
     """
 
     links: Sequence[tuple[int, int]]
@@ -30,7 +30,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class TargetToken:
-    """A token of a translation: its piece of the vocabulary, and its place in the text."""
+    """A token of a translation: its piece of the vocabulary, and its position in the text."""
 
     piece: str
     log_probability: float
@@ -55,7 +55,8 @@ class SoftWeights:
         """Add an alignment.
 
         Raises:
-            InvalidArgumentError: all together have too many weights; names the field and the limit.
+            InvalidArgumentError: all alignments together have too many weights; names the field and
+                the limit.
         """
         self._count += num_source * num_target
         if self._count > MAX_SOFT_WEIGHTS:
@@ -67,7 +68,7 @@ class SoftWeights:
 
 
 def check_can_align(can_align: bool) -> None:
-    """Refuse alignments of a model that has none.
+    """Refuse alignments if the model has none.
 
     Raises:
         FailedPreconditionError: `can_align` is false.
@@ -87,7 +88,7 @@ def alignment_of(scored: Hypothesis) -> Alignment:
 
 
 def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
-    """The tokens of a source, with EOS, without those of languages."""
+    """The tokens of a source, with EOS and without language tokens."""
     hidden = len(tokenizer.prefix_ids)
     spans = tokenizer.encoded_spans(text)[hidden:]
     pieces = map(tokenizer.id_to_piece, tokenizer.encode(text)[hidden:])
@@ -96,13 +97,13 @@ def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
 
 
 def generated_tokens(hypothesis: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
-    """The tokens of a hypothesis, with EOS, and their places in its text."""
+    """The tokens of a hypothesis, with EOS, and their positions in its text."""
     ids = [*hypothesis.token_ids, *([tokenizer.eos_id] if hypothesis.ended else [])]
     return _target_tokens(hypothesis, ids, tokenizer.decoded_spans(ids), tokenizer)
 
 
 def given_tokens(text: str, scored: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
-    """The tokens of a given, scored translation, with EOS, and their places in it."""
+    """The tokens of a given and scored translation, with EOS, and their positions in it."""
     ids = [*scored.token_ids, tokenizer.eos_id]
     spans = [*tokenizer.encoded_spans(text), _end_of(text)]
     return _target_tokens(scored, ids, spans, tokenizer)

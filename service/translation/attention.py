@@ -32,21 +32,21 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.preparation import Piece, TextError, TextPreparer
 from service.translation.words import word_indices
 
-# Checks the number of tokens of a side, EOS included; raises TextError.
+# Checks the number of tokens of one side, EOS included; raises TextError.
 CheckedTokens = Callable[..., tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """Which attention weights to return, and how to translate.
+    """Options of a request for attention weights.
 
     Attributes:
-        kinds: of attention, in the order of the result.
-        layers: of each kind, from 0; empty for all.
-        heads: from 0; empty for all.
-        average_layers: return the mean over the layers.
-        average_heads: return the mean over the heads.
-        translation: how the model translates where no translation is given, and the priority.
+        kinds: kinds of attention, in the order of the result.
+        layers: numbers of the layers of each kind, from 0; empty for all.
+        heads: numbers of the heads, from 0; empty for all.
+        average_layers: whether to return the mean over the layers.
+        average_heads: whether to return the mean over the heads.
+        translation: options of the translation, if none is given, and the priority.
     """
 
     kinds: Sequence[AttentionKind] = (AttentionKind.CROSS,)
@@ -57,10 +57,10 @@ class AttentionOptions:
     translation: TranslateOptions = field(default_factory=TranslateOptions)
 
     def selection(self, shape: AttentionShape) -> AttentionSelection:
-        """What they select of a model's attentions.
+        """The attention weights of a model that the options select.
 
         Raises:
-            InvalidArgumentError: a kind, layer or head that the model has not, or one twice; names
+            InvalidArgumentError: the model lacks a kind, layer or head, or one occurs twice; names
                 the field and the limit.
             FailedPreconditionError: the model's encoder or decoder has no weights to return.
         """
@@ -94,16 +94,17 @@ class AttentionResult:
     """Attention weights, and the tokens that their rows and columns belong to.
 
     Attributes:
-        translation: the text that was given or generated.
-        finish_reason: of the translation, if it was generated.
+        translation: the given or generated translation.
+        finish_reason: reason why a generated translation ended; None for a given one.
         shape: the model's attentions.
-        source_tokens: with EOS and the tokens of languages.
-        tokens: of the translation, likewise; without EOS if it was cut.
-        input_tokens: what the decoder read: BOS, then `tokens` without the last.
-        source_words, words: the word of each token.
-        matrices: [rows, columns], with what they are.
-        queue_seconds, compute_seconds: as in `PairResult`, of translation and weights together.
-        error: None: an error is one of the call.
+        source_tokens: tokens of the source, with EOS and language tokens.
+        tokens: tokens of the translation, with EOS (unless it was cut) and language tokens.
+        input_tokens: tokens that the decoder read: BOS, then `tokens` without the last.
+        source_words, words: number of the word of each token.
+        matrices: matrices [rows, columns] with their labels.
+        queue_seconds, compute_seconds: same as in `PairResult`, for translation and weights
+            together.
+        error: always None, since an error fails the whole call.
     """
 
     translation: str
@@ -121,12 +122,12 @@ class AttentionResult:
 
     @property
     def num_source_tokens(self) -> int:
-        """All tokens of the source."""
+        """Number of tokens of the source."""
         return len(self.source_tokens)
 
     @property
     def num_target_tokens(self) -> int:
-        """All tokens of the translation."""
+        """Number of tokens of the translation."""
         return len(self.tokens)
 
 
@@ -135,12 +136,12 @@ class AttentionExtractor:
 
     Args:
         engine: runs the model.
-        tokenizer: the model's, for this direction.
+        tokenizer: the model's tokenizer for this direction.
         preparer: tokenizes texts.
-        limits: the largest text that is accepted.
+        limits: limits of the texts.
         shape: the model's attentions; None if its bundle has no attention graph.
-        checked: checks the tokens of a side, and adds EOS and the tokens of languages.
-        call: the engine call of a translation's options.
+        checked: checks the tokens of one side, and adds EOS and language tokens.
+        call: makes the engine call of a translation.
     """
 
     def __init__(
@@ -168,19 +169,19 @@ class AttentionExtractor:
         options: AttentionOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AttentionResult:
-        """The weights for a text and its translation, each as one sequence.
+        """Compute the weights for a text and its translation, each as one sequence.
 
         Args:
-            source_text: the text.
-            translation: its translation; "" to translate first.
-            options: what to return.
+            source_text: text to translate.
+            translation: its translation; "" to translate it first.
+            options: weights to return, and options of the translation.
             shared: deadline, request id and client.
 
         Raises:
-            InvalidArgumentError: a text is blank or too long, an option is bad, or there would be
-                too many weights; names the field and the limit.
+            InvalidArgumentError: a text is blank or too long, an option is invalid, or there would
+                be too many weights; names the field and the limit.
             FailedPreconditionError: the model's bundle has no attention graph.
-            DragomanError: as from `PairScorer.score`.
+            DragomanError: the other errors of `PairScorer.score`.
         """
         if self._shape is None:
             raise FailedPreconditionError(
@@ -298,7 +299,7 @@ class AttentionExtractor:
 
 
 def _words(text: str, num_hidden: int, spans: Sequence[Span], *, ends: bool) -> list[int]:
-    """The word of each token; those of languages and end-of-sentence are words, too."""
+    """The word of each token; language tokens and end-of-sentence are words of their own."""
     own = word_indices(text, spans[:-1] if ends else spans)
     words = [*range(num_hidden), *(num_hidden + word for word in own)]
     return [*words, words[-1] + 1 if words else 0] if ends else words
@@ -316,10 +317,10 @@ def _check_tokens(field_name: str, count: int) -> None:
 def check_weights(
     selection: AttentionSelection, shape: AttentionShape, num_source: int, num_target: int
 ) -> None:
-    """Check the weights that a call would return and compute, for so many tokens.
+    """Check the number of weights that a call would return and compute.
 
     Raises:
-        InvalidArgumentError: they are too many; names the limit.
+        InvalidArgumentError: there are too many; names the limit.
     """
     of = f"of {num_source:,} source tokens and {num_target:,} target tokens"
     count = selection.num_weights(shape, num_source, num_target)

@@ -1,6 +1,7 @@
-"""Translates a sentence again whose translation has no word: with a capital first letter.
+"""Second attempts for sentences with a translation without words: with a capital first letter.
 
-Some models have read few short words alone in lower case, such as "on", and write nothing for them.
+Some models were trained on few single words in lower case, such as "on", and write nothing for
+them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Retry:
     """A second translation of a sentence.
 
     Attributes:
-        generation: of its tokens.
-        result: its result, without what every translation begins with.
-        text: the translation; without a word if that is blank too.
+        generation: generation of its tokens.
+        result: its result, without the language tokens at the beginning.
+        text: the translation, which may have no words either.
     """
 
     generation: Generation
@@ -33,17 +34,17 @@ class Retry:
 
     @property
     def is_better(self) -> bool:
-        """Whether it takes the place of the first translation; so does its error."""
+        """Whether it replaces the first translation, either by its text or by its error."""
         return self.result.error is not None or has_word(self.text)
 
 
 def has_word(text: str) -> bool:
-    """Whether there is a letter or a digit: usually the first character is one."""
+    """Whether a text has a letter or a digit."""
     return any(map(str.isalnum, text))
 
 
 def capitalised(text: str) -> str:
-    """The text with its first letter as a capital."""
+    """The text with a capital first letter."""
     for index, character in enumerate(text):
         if character.isalpha():
             return text[:index] + character.title() + text[index + 1 :]
@@ -53,14 +54,14 @@ def capitalised(text: str) -> str:
 class BlankRetries:
     """The second translations of a request's sentences.
 
-    With the first sentence that needs one, those of all texts are submitted, so that they share the
+    When the first sentence needs one, those of all texts are submitted, so that they share the
     batch. A request without such a sentence costs nothing.
 
     Args:
-        tokenizer: the model's, for one direction.
-        preparer: tokenizes for the model.
-        call: of the request.
-        texts: whose pieces are all submitted; none of a stream.
+        tokenizer: the model's tokenizer for one direction.
+        preparer: tokenizes texts for the model.
+        call: engine call of the request.
+        texts: texts with all pieces submitted; empty for a stream.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class BlankRetries:
         self._submitted: dict[int, Generation | None] = {}
 
     def is_due(self, generation: Generation, result: GenerationResult, text: str) -> bool:
-        """Whether a sentence is to be translated again.
+        """Whether a sentence has to be translated again.
 
         Args:
-            generation: of its translation. What begins as the client said is the model's own.
-            result: of it, without what every translation begins with.
+            generation: generation of its translation. With a prefix of the client, it is never due.
+            result: its result, without the language tokens at the beginning.
             text: the translation.
         """
         return (
@@ -92,14 +93,14 @@ class BlankRetries:
         )
 
     def has_prefix(self, generation: Generation) -> bool:
-        """Whether the beginning of a translation was given."""
+        """Whether the request gave the beginning of a translation."""
         return len(generation.request.options.prefix_ids) > self._tokenizer.num_hidden[1]
 
     async def of(self, generation: Generation) -> Retry | None:
-        """The second translation of a sentence; None if it begins with a capital already.
+        """The second translation of a sentence; None if the sentence begins with a capital.
 
         Args:
-            generation: of the first one, which is due.
+            generation: generation of the first translation, which is due.
         """
         if id(generation) not in self._submitted:
             await self._submit_all()
@@ -123,7 +124,7 @@ class BlankRetries:
                     await self._submit(generation)
 
     async def _submit(self, generation: Generation) -> None:
-        # What the model read: with a third language, that is not the text's own sentence.
+        # The tokens that the model read: with a pivot language, not those of the original sentence.
         hidden = self._tokenizer.num_hidden[0]
         text = self._tokenizer.decode(generation.request.source_ids[hidden:])
         self._submitted[id(generation)] = None

@@ -1,4 +1,4 @@
-"""Confidence: how good a translation is expected to be, by the model's own log-probabilities."""
+"""Confidence: the expected quality of a translation, from the model's own log-probabilities."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class SentenceConfidence:
     """The confidence of a sentence, and its weight in that of a text.
 
     Attributes:
-        value: the expected chrF of its translation, 0 to 1.
-        num_tokens: that the model chose.
+        value: expected chrF of its translation, 0 to 1.
+        num_tokens: number of tokens that the model chose.
     """
 
     value: float
@@ -28,12 +28,13 @@ def sentence_confidence(
     """The confidence of the best translation of a sentence.
 
     Args:
-        calibration: of the model, for this direction; None without one.
-        result: of the search.
-        num_given: of its tokens, those that were given: they say nothing about the model.
+        calibration: the model's calibration for this direction; None without one.
+        result: result of the search.
+        num_given: number of its tokens that were given, which tell nothing about the model.
 
     Returns:
-        None without a calibration, for a failed search, and if the model chose no token.
+        The confidence; None without a calibration, for a failed search, or if the model chose no
+        token.
     """
     if calibration is None or result.error is not None:
         return None
@@ -46,7 +47,7 @@ def sentence_confidence(
 
 
 def text_confidence(sentences: Sequence[SentenceConfidence]) -> float | None:
-    """The mean over a text's sentences, weighted by their tokens; None if it has none."""
+    """The mean confidence of a text's sentences, weighted by tokens; None without tokens."""
     total = sum(sentence.num_tokens for sentence in sentences)
     if not total:
         return None

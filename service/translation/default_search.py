@@ -1,4 +1,4 @@
-"""The search that a model's authors chose, as the default of requests."""
+"""The default search of a model's authors, for requests that choose none."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KNOWN = {field.name for field in dataclasses.fields(SearchOptions)} - _NO_DEFAU
 
 
 def default_search(bundle: Bundle) -> SearchOptions:
-    """The bundle's `search`; a greedy one where it has none.
+    """The bundle's `search`; greedy search if it has none.
 
-    A limit of tokens over the model's own is lowered to it. Tokens that name a language don't
-    count, as in requests.
+    If its limit of tokens is above the model's own, it is lowered. As in requests, language tokens
+    don't count.
 
     Raises:
-        BundleCorruptError: a field is unknown or has a value that can't be used; names it.
+        BundleCorruptError: a field is unknown or has an invalid value; names it.
     """
     fields: dict[str, Any] = {
         n: tuple(v) if isinstance(v, list) else v for n, v in bundle.search.items()
@@ -45,7 +45,7 @@ def default_search(bundle: Bundle) -> SearchOptions:
 
 
 def check_rows(name: str, search: SearchOptions, limits: RunnerLimits) -> None:
-    """Compare a model's default search with the rows that it got.
+    """Compare a model's default search with its number of rows.
 
     Raises:
         StartupError: a beam is wider than all rows; says what to do.

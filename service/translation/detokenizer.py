@@ -1,4 +1,4 @@
-"""Incremental detokenization: a stream's text is that of all its tokens, in whole characters.
+"""Incremental detokenization: a stream has the same text as all its tokens, in whole characters.
 
 SentencePiece decodes token by token, with two exceptions: white space at the very beginning of a
 text is dropped, and a run of byte pieces is read as UTF-8 only when it is complete.
@@ -34,21 +34,21 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        # The tokens returned last. They are decoded again before new tokens, which would otherwise
-        # look like the beginning of a text.
+        # The last decoded tokens. They are decoded again together with new tokens, which would
+        # otherwise be decoded as the beginning of a text.
         self._context: list[int] = []
         self._context_length = 0
         self._pending: list[int] = []
 
     def add(self, token_ids: Sequence[int]) -> str:
-        """The text that is final after these tokens; often "" or several words."""
+        """Add tokens, and return the text that is now final; often "" or several words."""
         self._pending += token_ids
         if self._tokenizer.is_unfinished(self._pending):
             return ""
         return self._flush()
 
     def finish(self) -> str:
-        """The rest of the text, which was incomplete so far."""
+        """The rest of the text, which has been incomplete."""
         return self._flush()
 
     def _flush(self) -> str:
@@ -58,7 +58,7 @@ class TextStream:
         if alone:
             self._context, self._context_length = self._pending, len(alone)
         else:
-            # White space or nothing: alone it would not mark the beginning of the text.
+            # White space or nothing, which alone does not count as the beginning of the text.
             self._context += self._pending
             self._context_length = len(text)
         self._pending = []

@@ -1,4 +1,4 @@
-"""The part of a call in the engine: submits pieces within the quota, and frees them at the end."""
+"""A call's use of the engine: submits pieces within the quota, and cancels them at the end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from service.translation.preparation import Piece, PreparedText
 
 
 class Admission:
-    """What a call has been admitted with, by engine. Close it at the end of the call.
+    """A call's admission by one or more engines. Close it at the end of the call.
 
-    A call that is made in several parts is admitted once, with its first part: the others may have
-    to wait for room, but are not refused.
+    A call in several parts is admitted once, with its first part; the others may have to wait for
+    room, but are not refused.
 
     Attributes:
-        has_begun: whether its texts are long, and may be prepared.
+        has_begun: whether the call has long texts and may prepare them.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class Admission:
         self._end_preparing = await begin_preparing()
 
     def of(self, engine: ServableEngine) -> AdmittedCall | None:
-        """What the engine has admitted; None if it was not asked yet."""
+        """The call admitted by an engine; None before admission."""
         return self._admitted.get(engine)
 
     def add(self, engine: ServableEngine, admitted: AdmittedCall) -> AdmittedCall:
-        """Keep what the engine has admitted, and return it."""
+        """Store the call that an engine has admitted, and return it."""
         self._admitted[engine] = admitted
         self._prepared()
         return admitted
@@ -65,21 +65,22 @@ class Admission:
             end()
 
     def close(self) -> None:
-        """Cancel what is unfinished, and give back all quotas; may be repeated."""
+        """Cancel unfinished requests, and give back all quotas; may be called repeatedly."""
         self._prepared()
         for admitted in self._admitted.values():
             admitted.close()
 
 
 class CallArguments(TypedDict, total=False):
-    """What all requests of a call share, apart from its options.
+    """Arguments that all requests of a call share, besides its options.
 
     Attributes:
         deadline: `time.monotonic()` seconds after which the result is useless; None for no limit.
-        request_id: identifies the call in logs.
-        client: identifies the client, for fairness.
-        client_id: whom of the client's own clients it is for, likewise; "" if it names none.
-        admission: of the call, if it is made in several parts.
+        request_id: id of the call in logs.
+        client: name of the client, for fairness.
+        client_id: id that the client names for one of its own clients, for fairness within its
+            share; "" without one.
+        admission: admission of a call in several parts.
     """
 
     deadline: float | None
@@ -91,7 +92,7 @@ class CallArguments(TypedDict, total=False):
 
 @contextlib.contextmanager
 def admitted_once(shared: CallArguments) -> Iterator[CallArguments]:
-    """The arguments of the parts of a call, which are admitted together."""
+    """The arguments for the parts of a call, which are admitted together."""
     if "admission" in shared:
         yield shared
         return
@@ -104,9 +105,9 @@ class SubmittedPiece:
     """A piece of a text after its submission.
 
     Attributes:
-        piece: the piece.
-        generation: its translation; None if the piece is copied.
-        scorings: of the translation's hypotheses, once they are submitted.
+        piece: piece of the text.
+        generation: generation of its translation; None if the piece is copied.
+        scorings: scores of the translation's hypotheses, after their submission.
     """
 
     piece: Piece
@@ -123,16 +124,16 @@ class SubmittedPiece:
 class EngineCall:
     """Submits the pieces of a call. Always `close` it, to cancel unfinished pieces.
 
-    It asks for admission with the first piece that needs the model: texts without such a piece are
-    answered even if the engine is full.
+    It asks for admission with the first piece that needs the model, so that texts without such a
+    piece are answered even if the engine is full.
 
     Args:
         engine: runs the model.
-        options: of the first translated piece of a text; only it has a target prefix.
-        priority: of every request.
-        tokenizer: the model's, for one direction: what every text and every translation begins
-            with.
-        shared: by all requests.
+        options: search options of the first translated piece of a text, which alone has the target
+            prefix.
+        priority: priority of every request.
+        tokenizer: the model's tokenizer for one direction, which has the language tokens.
+        shared: arguments of all requests.
     """
 
     def __init__(
@@ -163,21 +164,20 @@ class EngineCall:
     def reserve(self, piece: Piece, after: EngineCall) -> None:
         """Ask for admission now, for a first piece about as long as `piece`.
 
-        Args:
-            piece: translated by the model of another call.
-            after: this call, which the deadline has to leave time for.
+        Raises the errors of `submit`.
 
-        Raises what `submit` raises.
+        Args:
+            piece: piece that another call translates first.
+            after: that call; the deadline has to leave time for it.
         """
         is_admitted = self._admission.of(self._engine) is not None
         if not is_admitted and (request := self._request(piece, True)) is not None:
             self._admit(request, after.estimate(piece))
 
     async def enter(self) -> None:
-        """Wait until long texts may be prepared, and ask whether there is room for the call.
+        """Wait until long texts may be prepared, and check whether there is room for the call.
 
-        Raises what `submit` would raise now for the shortest piece. So a call that is refused costs
-        little.
+        Raises the errors of `submit` for the shortest piece, so that a refused call costs little.
         """
         if self._admission.has_begun:
             return
@@ -185,16 +185,16 @@ class EngineCall:
         self._engine.check_room(GenerationRequest((self._eos_id,), self._opening, **self._shared))
 
     def estimate(self, piece: Piece) -> CompletionEstimate | None:
-        """How long the engine would take for a piece; None while it is idle."""
+        """Estimate the engine's time for a piece; None while it is idle."""
         request = self._request(piece, True)
         return None if request is None else self._engine.estimate(request)
 
     async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
-        """Submit a piece, once the quota allows it.
+        """Submit a piece when the quota allows it.
 
         Raises:
-            ResourceExhaustedError: the engine is full; only before the call was admitted.
-            DeadlineExceededError: the deadline cannot be met; likewise.
+            ResourceExhaustedError: the engine is full; only before admission.
+            DeadlineExceededError: the deadline cannot be met; only before admission.
             UnavailableError: the engine does not serve.
         """
         request = self._request(piece, opens)
@@ -204,9 +204,10 @@ class EngineCall:
         return SubmittedPiece(piece, self._noted(generation))
 
     def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
-        """Submit a piece now, or return None if the quota is used up. Raises what `submit` raises.
+        """Submit a piece now, or return None if the quota is used up.
 
-        The quota always allows a piece when all that the call submitted before have ended.
+        The quota always allows a piece if all submitted pieces of the call have ended. Raises the
+        errors of `submit`.
         """
         request = self._request(piece, opens)
         if request is None:
@@ -215,9 +216,9 @@ class EngineCall:
         return None if generation is None else SubmittedPiece(piece, self._noted(generation))
 
     async def submit_ahead(self, prepared: PreparedText) -> AsyncIterator[SubmittedPiece]:
-        """Each piece of a text in order, submitted before its turn as far as the quota allows.
+        """Yield each piece of a text in order, submitted ahead as far as the quota allows.
 
-        To be advanced when the piece before has ended. Raises what `submit` raises.
+        Advance the iterator when the last piece has ended. Raises the errors of `submit`.
         """
         waiting, opening = deque(prepared.pieces), prepared.opening
         in_flight: deque[SubmittedPiece] = deque()
@@ -228,7 +229,7 @@ class EngineCall:
                     break
                 in_flight.append(submitted)
                 waiting.popleft()
-            if not in_flight:  # another part of the call has all that the quota allows
+            if not in_flight:  # another part of the call has used up the quota
                 piece = waiting.popleft()
                 in_flight.append(await self.submit(piece, opens=piece is opening))
             yield in_flight.popleft()
@@ -241,14 +242,14 @@ class EngineCall:
         selection: AttentionSelection | None = None,
         num_weights: int = 0,
     ) -> Generation:
-        """Submit a target to score, once the quota allows it. Raises what `submit` raises.
+        """Submit a target to score when the quota allows it. Raises the errors of `submit`.
 
         Args:
-            source_ids: the source's tokens, with the prefix, EOS included.
-            target_ids: the target's tokens, with what begins it, EOS included if it counts.
-            alignment: the kind of alignment to compute.
-            selection: the attention weights to return; then no token is hidden.
-            num_weights: that are computed for them.
+            source_ids: tokens of the source, with language tokens and EOS.
+            target_ids: tokens of the target, with language tokens, and with EOS if it counts.
+            alignment: kind of alignment to compute; None for none.
+            selection: attention weights to return; with one, language tokens are not hidden.
+            num_weights: number of weights computed for the selection.
         """
         num_hidden_source, num_hidden_target = self._num_hidden if selection is None else (0, 0)
         request = ScoringRequest(
@@ -264,7 +265,7 @@ class EngineCall:
         return self._noted(await self._admitted(request).submit(request))
 
     def close(self) -> None:
-        """Cancel unfinished pieces, and release the admission unless it is of further parts."""
+        """Cancel unfinished pieces, and release the admission unless other parts share it."""
         submitted, self._submitted = self._submitted, []
         if self._trace is not None:
             self._trace.sequences_ended(_ended(submitted), len(submitted))
@@ -301,10 +302,10 @@ class EngineCall:
 
 
 async def result_of(generation: Generation) -> GenerationResult:
-    """The result of one piece, which may have failed alone, with an InternalError.
+    """The result of one piece, possibly with an InternalError that affects only this piece.
 
     Raises:
-        DragomanError: any other error, which is one of the whole call.
+        DragomanError: any other error, which fails the whole call.
     """
     result = await generation.result()
     if result.error is not None and not isinstance(result.error, InternalError):
@@ -313,7 +314,7 @@ async def result_of(generation: Generation) -> GenerationResult:
 
 
 def _ended(generations: Sequence[Generation]) -> Iterator[SequenceTimes]:
-    """When those that have ended were where."""
+    """The timestamps of the generations that have ended."""
     for generation in generations:
         result, begun = generation.ended_as, generation.submitted_at
         if result is None:

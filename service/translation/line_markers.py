@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-# Possessive quantifiers: linear time on any input. No capturing groups: repeated possessively they
-# fail in Python 3.11.
+# Possessive quantifiers, for linear time on any input. No capturing groups, because with possessive
+# repetition they fail in Python 3.11.
 _MARK = r"""
       >(?=[\s>"'„“]|[^\W\d_]|\Z)                   # block quote, with or without a space after it
     | (?: -++|–++|—++|\*++|\+++|=++|\#++|~++|_++   # bullet, dash of a dialogue, heading, rule
@@ -35,8 +35,8 @@ def _compiled(number: str) -> re.Pattern[str]:
 
 _OPENING = _compiled(_NUMBER)
 
-# Languages (by CLDR) where "1." is also an ordinal, as in "1. Mai". There the segmenter decides,
-# which knows months: a number that it splits off is copied.
+# Languages (by CLDR) in which "1." is also an ordinal, as in "1. Mai". For these, the segmenter
+# decides, since it knows months: a number that it splits off is copied.
 _ORDINAL_LANGUAGES = re.compile(
     r"(?:bs|cs|da|de|et|eu|fi|fo|hr|hu|is|lb|lv|nb|nn|no|pl|sk|sl|sr|tr)(?:-|\Z)", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ def opening_length(line: str, language: str) -> int:
 
     Args:
         line: a line, or a text.
-        language: BCP-47 code.
+        language: BCP-47 code of the text.
     """
     has_ordinals = _ORDINAL_LANGUAGES.match(language)
     opening = (_OPENING_OF_ORDINALS if has_ordinals else _OPENING).match(line)

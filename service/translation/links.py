@@ -1,7 +1,7 @@
-"""Links: which parts of a text its translation comes from, in characters of both.
+"""Links between parts of a text and parts of its translation, in characters of both.
 
-Where the model gives alignments, a link joins two words. Where it has none, and with a pivot
-language, it joins a whole sentence and its translation. What is copied is linked to itself.
+If the model has alignments, a link joins two words. Without alignments, and with a pivot language,
+it joins a whole sentence and its translation. Copied text is linked to itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Link(NamedTuple):
     """A part of a text, and a part of its translation that comes from it.
 
     Attributes:
-        source: in the text.
-        target: in the translation. A word of the translation can have several links, or none.
-        is_unit: whether the part of the translation stays in one piece: no markup stands within it.
+        source: span in the text.
+        target: span in the translation. A word of the translation can have several links, or none.
+        is_unit: whether no markup may be put inside of the part of the translation.
     """
 
     source: Span
@@ -30,10 +30,10 @@ class Link(NamedTuple):
 
 @dataclass
 class LinkedPieces:
-    """Puts links of pieces together to those of a text.
+    """Joins the links of pieces to those of a text.
 
     Attributes:
-        links: of the pieces so far, in the order of the translation.
+        links: links of the pieces so far, in the order of the translation.
     """
 
     links: list[Link] = field(default_factory=list)
@@ -41,7 +41,7 @@ class LinkedPieces:
     _target: int = 0
 
     def copy(self, text: str) -> None:
-        """Add text that is copied."""
+        """Add copied text."""
         if text:
             self.add(len(text), len(text), [Link(Span(0, len(text)), Span(0, len(text)))])
 
@@ -51,7 +51,7 @@ class LinkedPieces:
         Args:
             source: the sentence.
             target: its translation.
-            links: of its words; None for one link between the two.
+            links: links of its words; None for one link between the two.
         """
         if links is None:
             whole = Link(Span(0, len(source)), Span(0, len(target)))
@@ -79,14 +79,14 @@ def word_links(
     spans: tuple[Sequence[Span], Sequence[Span]],
     linked: Sequence[int],
 ) -> list[Link]:
-    """Links of words, from links of tokens: in the order of the translation, each once.
+    """Make links of words from links of tokens, each once, in the order of the translation.
 
     Args:
         source: a sentence.
         target: its translation.
-        spans: of the tokens of both, without end-of-sentence.
-        linked: the source token of each target token; one past the last is end-of-sentence, which
-            is no link.
+        spans: spans of the tokens of both, without end-of-sentence.
+        linked: index of the source token of each target token; one past the last is
+            end-of-sentence, which gives no link.
     """
     source_words, target_words = _words(source, spans[0]), _words(target, spans[1])
     pairs = (

@@ -17,11 +17,11 @@ NORMALISED = " after normalisation (NFKC)"
 
 
 def normalised_length(text: str) -> int:
-    """Characters of a text after NFKC, which the tokenizer applies: a measure of its work.
+    """The number of characters after NFKC, which the tokenizer applies: a measure of its work.
 
-    An upper bound: each character is normalised by itself, because normalising a whole text can
-    take quadratic time (a long run of combining marks has to be sorted), and composition only makes
-    it shorter.
+    It is an upper bound: each character is normalised by itself, because normalising a whole text
+    can take quadratic time (a long run of combining marks has to be sorted), and composition only
+    makes the text shorter.
     """
     if text.isascii():
         return len(text)
@@ -33,13 +33,14 @@ def normalised_length(text: str) -> int:
 
 @dataclass(frozen=True)
 class TranslatorLimits:
-    """The largest request that is accepted.
+    """The largest accepted request.
 
     Attributes:
-        max_texts: texts, or pairs of a text and its translation, in one request.
-        max_characters: characters (code points) in one text, before and after normalisation (NFKC),
-            which can turn one character into 18.
-        max_request_characters: characters in all texts of one request, before and after.
+        max_texts: most texts, or pairs of a text and its translation, in one request.
+        max_characters: most characters (code points) in one text, before and after normalisation
+            (NFKC), which can turn one character into 18.
+        max_request_characters: most characters in all texts of one request, before and after
+            normalisation.
     """
 
     max_texts: int = 1024
@@ -50,8 +51,8 @@ class TranslatorLimits:
         """Check the number of texts.
 
         Raises:
-            InvalidArgumentError: the limit is exceeded; names the field and the limit. So do the
-                other methods.
+            InvalidArgumentError: the limit is exceeded; names the field and the limit. The other
+                methods raise the same error.
         """
         if count > self.max_texts:
             raise InvalidArgumentError(field, f"{count:,} {unit}, the limit is {self.max_texts:,}")
@@ -62,10 +63,10 @@ class TranslatorLimits:
         """Check the lengths of all texts of a request.
 
         Args:
-            field: the field with all texts.
-            names: the field of each text.
-            lengths: characters of each text.
-            note: what was counted, for the message.
+            field: name of the field with all texts.
+            names: name of each text's field.
+            lengths: number of characters of each text.
+            note: note for the message about the way of counting.
         """
         for name, length in zip(names, lengths, strict=True):
             self.check_length(name, length, note)
@@ -88,29 +89,31 @@ class TranslatorLimits:
             )
 
 
-# Tokenized on the event loop, so it has to be short; no model has as many positions.
+# A prefix is tokenized on the event loop, so it has to be short; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
 _NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """How to translate, and what to return.
+    """Options of a translation, and of its results.
 
     Attributes:
-        split_sentences: translate sentence by sentence. Otherwise a text is one sequence, its
-            line breaks are ordinary white space, and it is split only if the model can't take it
-            whole.
-        max_new_tokens: token limit of each sentence, EOS included; None for the search's or, if it
-            has none either, one that follows the length of the source.
-        search: the search; its number of hypotheses and its prefix are ignored.
-        suppressed_tokens: pieces that are never generated, in addition to the search's.
-        target_prefix: the beginning of each text's translation.
-        priority: its share of the model under load.
-        num_hypotheses: translations of each sentence to return, best first; None for the text only.
+        split_sentences: whether to translate sentence by sentence. Otherwise a text is one
+            sequence, its line breaks are ordinary white space, and it is split only if it is too
+            long for the model.
+        max_new_tokens: token limit of each sentence, EOS included; None for the limit of `search`
+            or, without one, for a limit that follows the length of the source.
+        search: search options; the number of hypotheses and the prefix are ignored.
+        suppressed_tokens: pieces that are never generated, in addition to those of `search`.
+        target_prefix: beginning of each text's translation.
+        priority: share of the model under load.
+        num_hypotheses: number of translations of each sentence to return, best first; None for only
+            the text.
         return_tokens: whether to return the tokens of each hypothesis.
-        return_alignments: which alignments to return, with the tokens of both sides.
-        links: whether `TextResult.links` is wanted, for `service.text`: no client asks for it.
+        return_alignments: kind of alignments to return, with the tokens of both sides; None for
+            none.
+        links: whether to return `TextResult.links`, for `service.text`; not an option of clients.
             Ignored by a stream.
     """
 
@@ -138,13 +141,13 @@ class TranslateOptions:
     def into_pivot(self, language: str) -> TranslateOptions:
         """These options for the first model, which translates into a pivot language.
 
-        How to search stays; what concerns the translation that is returned is left out.
+        Options of the search stay; options of the returned translation are left out.
 
         Args:
-            language: the pivot language.
+            language: code of the pivot language.
 
         Raises:
-            InvalidArgumentError: an option is not possible with a pivot; names the field.
+            InvalidArgumentError: an option is not supported with a pivot; names the field.
         """
         if self.return_alignments:
             raise InvalidArgumentError(
@@ -160,12 +163,12 @@ class TranslateOptions:
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
         """The engine's options for the first sentence of a text.
 
-        Later ones have the tokenizer's `start_ids` alone as `prefix_ids`.
+        For later sentences, `prefix_ids` are only the tokenizer's `start_ids`.
 
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
         """
-        # Tokens that name the language are the model's own business: they count for no limit.
+        # Language tokens belong to the model and count towards no limit.
         start_ids = tokenizer.start_ids
         most_new = limits.max_target_positions - len(start_ids)
         limits, wanted = replace(limits, max_target_positions=most_new), self.max_new_tokens
@@ -197,13 +200,13 @@ class TranslateOptions:
         return after(start_ids, search)
 
     def _longest(self, num_forced: int, most: int) -> int | None:
-        """The model's own limit, raised where a request could not be met within it.
+        """The limit of the model's default search, raised if the request needs more tokens.
 
-        As without one, forced tokens come on top, and a request that demands more may end after.
+        Forced tokens are added to it, and with a minimum, there must be room for EOS after it.
 
         Args:
-            num_forced: tokens of the prefix.
-            most: new tokens that the model can take.
+            num_forced: number of tokens of the prefix.
+            most: most new tokens that the model can generate.
         """
         usual, least = self.search.max_new_tokens, self.search.min_new_tokens
         if usual is None:
@@ -213,7 +216,7 @@ class TranslateOptions:
         return min(most, usual if least <= usual else least + 1)
 
     def _all_suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The request's tokens and the model's own, which count in one limit."""
+        """The suppressed tokens of the request and of the model, which share one limit."""
         own = self.search.suppressed_ids
         suppressed = tuple(dict.fromkeys((*own, *self._suppressed_ids(tokenizer))))
         if own and len(suppressed) > MAX_SUPPRESSED:
@@ -245,7 +248,7 @@ class TranslateOptions:
         """Check that the translation can be streamed.
 
         Raises:
-            InvalidArgumentError: it can't; names the field.
+            InvalidArgumentError: an option does not allow streaming; names the field.
         """
         if self.search.beam_size > 1:
             raise InvalidArgumentError(
@@ -259,7 +262,7 @@ class TranslateOptions:
 
 
 def after(start_ids: tuple[int, ...], search: SearchOptions) -> SearchOptions:
-    """The same search, whose translations begin with `start_ids`."""
+    """The same search for translations that begin with `start_ids`."""
     if not start_ids:
         return search
     count, most = len(start_ids), search.max_new_tokens

@@ -1,4 +1,4 @@
-"""Scores the pairs of a request: how probable given translations are."""
+"""Scores the pairs of a request: the probabilities of given translations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
-# By number, not by time: the engine should see the pairs of a usual request at once.
+# A number, not a time, so that the engine gets the pairs of a usual request together.
 _SIDES = ("source_text", "translated_text")
 
 # The tokens of both sides, or the error of the pair.
@@ -35,12 +35,13 @@ _Tokenized = tuple[tuple[int, ...], tuple[int, ...]] | InvalidArgumentError
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How to score, and what to return.
+    """Options of scoring, and of its results.
 
     Attributes:
-        priority: its share of the model under load.
+        priority: share of the model under load.
         return_tokens: whether to return the translation's tokens.
-        return_alignments: which alignment to return, with the tokens of both sides.
+        return_alignments: kind of alignment to return, with the tokens of both sides; None for
+            none.
     """
 
     priority: Priority = Priority.NORMAL
@@ -54,11 +55,11 @@ class PairResult:
 
     Attributes:
         log_probability: natural logarithm of the translation's probability, EOS included.
-        num_source_tokens, num_target_tokens: without EOS.
-        tokens, source_tokens, alignment: as requested.
-        error: why there is no score; does not affect other pairs of the request.
-        queue_seconds: from the call until the model began to score the pair.
-        compute_seconds: from then until the score.
+        num_source_tokens, num_target_tokens: number of tokens of each side, without EOS.
+        tokens, source_tokens, alignment: tokens and alignment, if requested.
+        error: reason why there is no score, or None; does not affect other pairs of the request.
+        queue_seconds: time from the call until the model began to score the pair.
+        compute_seconds: time from then until the score.
     """
 
     log_probability: float = 0.0
@@ -77,9 +78,9 @@ class PairScorer:
 
     Args:
         engine: runs the model.
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         preparer: tokenizes texts.
-        limits: the largest request that is accepted.
+        limits: limits of requests.
         can_align: whether the model has alignments.
     """
 
@@ -96,7 +97,7 @@ class PairScorer:
         self._tokenizer = tokenizer
         self._preparer = preparer
         self._limits = limits
-        # Tokens at the beginning of both sides that name languages, and don't count.
+        # Number of language tokens at the beginning of both sides, which don't count.
         self._num_hidden = tokenizer.num_hidden
 
     async def score(
@@ -105,11 +106,11 @@ class PairScorer:
         options: ScoreOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[PairResult]:
-        """Score all pairs. Cancelling the awaiting task drops the unfinished ones.
+        """Score all pairs. Cancelling the awaiting task drops unfinished pairs.
 
         Args:
             pairs: texts and their translations, each as one sequence.
-            options: what to return.
+            options: options of scoring and of its results.
             shared: deadline, request id and client.
 
         Returns:
@@ -118,7 +119,7 @@ class PairScorer:
         Raises:
             InvalidArgumentError: too many pairs or characters, or soft alignments that are too
                 large together; names the field.
-            FailedPreconditionError: the model can't score, or not align if that is requested.
+            FailedPreconditionError: the model can't score, or can't align if that is requested.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
@@ -180,7 +181,7 @@ class PairScorer:
         )
 
     async def _tokenized(self, pairs: Sequence[tuple[str, str]]) -> AsyncIterator[_Tokenized]:
-        """The tokens of both sides of each pair, EOS included, or the error of the pair."""
+        """Yield the tokens of both sides of each pair, with EOS, or the error of the pair."""
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
         sides: list[tuple[int, ...]] = []
@@ -202,7 +203,7 @@ class PairScorer:
     def checked(
         self, ids: Sequence[int] | TextError, *, is_source: bool, most: int
     ) -> tuple[int, ...]:
-        """A side's tokens between those of its language and EOS.
+        """Check the tokens of one side, and add language tokens and EOS.
 
         Raises:
             TextError: the text has an error, is blank or has too many tokens.
@@ -225,7 +226,7 @@ class PairScorer:
 async def _limit_weights(
     pairs: AsyncIterator[_Tokenized], num_hidden: tuple[int, int]
 ) -> AsyncIterator[_Tokenized]:
-    """The same pairs, once the soft alignments of all are known to be within the limit."""
+    """Yield the same pairs after checking the limit of soft alignments for all of them."""
     items: list[_Tokenized] = []
     weights = SoftWeights()
     async for item in pairs:

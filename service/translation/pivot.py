@@ -21,24 +21,24 @@ from service.translation.translator import StreamDelta, Translator
 
 
 class PivotTranslator:
-    """Two translators in sequence, with the methods of one.
+    """Two translators in sequence, with the same methods as one.
 
     A text is segmented once, for the first model. The translation of each sentence is the second
-    model's source. White space, line markers and copied sentences go around both models.
+    model's source. White space, line markers and copied sentences bypass both models.
 
-    Both parts of a call have its deadline, client and priority, and each model admits it or refuses
-    it before anything is computed. The second one estimates by the length of the original sentence,
-    and adds what a busy first one takes to what the deadline has to leave.
+    Both parts of a call have its deadline, client and priority, and both models admit or refuse it
+    before anything is computed. The second model's estimate uses the length of the original
+    sentence, and adds the time of a busy first model.
 
     Args:
-        first: translates into the pivot language.
-        second: translates from it.
-        language: the pivot language, for messages.
-        first_options: of requests with the first model's defaults. Only how to search is taken of
-            them (`TranslateOptions.into_pivot`).
+        first: translator into the pivot language.
+        second: translator from the pivot language.
+        language: code of the pivot language, for messages.
+        first_options: options of the request with the first model's defaults. Only options of the
+            search are used (`TranslateOptions.into_pivot`).
 
     Attributes:
-        limits: the largest request that is accepted.
+        limits: limits of requests.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class PivotTranslator:
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; results and errors as of `Translator.translate`.
+        """Translate all texts, with the results and errors of `Translator.translate`.
 
         Args:
-            texts: the texts.
-            options: with the second model's defaults. Links join whole sentences.
+            texts: texts to translate.
+            options: options with the second model's defaults. Links join whole sentences.
             shared: deadline, request id and client.
 
         Raises:
-            InvalidArgumentError: also for alignments.
+            InvalidArgumentError: alignments are requested, or as in `Translator.translate`.
         """
         options = options or self._second.default_options
         legs = self._legs(options, shared)
@@ -90,7 +90,7 @@ class PivotTranslator:
                 first if isinstance(first, TextError) else await self._continue(first, legs)
                 for first in firsts
             ]
-            legs.first.close()  # other calls get its room while the second model works
+            legs.first.close()  # gives its room to other calls while the second model works
             return [
                 await self._finish(text, f"contents[{index}]", options, legs)
                 for index, text in enumerate(continued)
@@ -104,10 +104,10 @@ class PivotTranslator:
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncIterator[StreamDelta | TextResult]:
-        """Translate one text as a stream; items and errors as of `Translator.stream`.
+        """Translate one text as a stream, with the items and errors of `Translator.stream`.
 
-        A sentence's deltas begin when its translation into the pivot language is complete.
-        Arguments as of `translate`.
+        A sentence's deltas begin when its translation into the pivot language is complete. The
+        arguments are those of `translate`.
         """
         options = options or self._second.stream_options
         options.check_streamable()
@@ -145,7 +145,7 @@ class PivotTranslator:
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """As `Translator.enter`, of the first model."""
+        """Call `Translator.enter` of the first model."""
         await self._legs(options or self._second.default_options, shared).first.enter()
 
     def _legs(self, options: TranslateOptions, shared: CallArguments) -> _Legs:
@@ -157,7 +157,7 @@ class PivotTranslator:
         return _Legs(first, second, self._first.retries(first), self._second.retries(second))
 
     async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
-        """Submit the sentences of a text to the second model, as the first one finishes them."""
+        """Submit the sentences of a text to the second model when the first one finishes them."""
         text = _PivotedText(first)
         for submitted in first.pieces:
             await checkpoint()
@@ -169,7 +169,7 @@ class PivotTranslator:
     async def _feed(
         self, text: _PivotedText, legs: _Legs, pieces: asyncio.Queue[SubmittedPiece | None]
     ) -> None:
-        """Do so for a stream, with the first model ahead by no more than its quota."""
+        """The same for a stream, with the first model ahead by no more than its quota."""
         try:
             async for submitted in legs.first.submit_ahead(text.first.prepared):
                 for piece in await self._continue_piece(submitted, text, legs):
@@ -182,7 +182,7 @@ class PivotTranslator:
     async def _continue_piece(
         self, submitted: SubmittedPiece, text: _PivotedText, legs: _Legs
     ) -> Sequence[SubmittedPiece]:
-        """Wait for the first model, and submit its translation to the second one."""
+        """Wait for the first model's translation, and submit it to the second one."""
         piece, generation = submitted.piece, submitted.generation
         continued: Sequence[Piece] = (piece,)
         if generation is not None:
@@ -203,7 +203,7 @@ class PivotTranslator:
             if is_due and not has_word(sentence):
                 continued = (Piece(piece.separator, piece.text, None),)
             else:
-                # A model with byte pieces can write NUL, which tokenizers don't read.
+                # A model with byte pieces can write NUL, which tokenizers can't read.
                 sentence = sentence.replace("\0", " ").strip()
                 prepared = self._second.preparer.prepare_sentence(piece.separator, sentence)
                 text.was_split |= prepared.was_split
@@ -239,7 +239,7 @@ class PivotTranslator:
 
 @dataclass(frozen=True)
 class _Legs:
-    """The calls to both engines, and what translates again what they leave without a word."""
+    """The calls to both engines, and second attempts for translations without words."""
 
     first: EngineCall
     second: EngineCall
@@ -262,12 +262,12 @@ class _PivotedText:
     """A text between the two models.
 
     Attributes:
-        first: its translation into the pivot language.
-        pieces: those that were submitted to the second model.
-        counts: how many of them each piece of the first one became.
-        was_split: whether a sentence was too long for that model.
-        has_opened: whether a piece was submitted that it translates.
-        error: of a sentence that the first model failed to translate.
+        first: translation into the pivot language.
+        pieces: pieces submitted to the second model.
+        counts: number of those pieces for each piece of `first`.
+        was_split: whether a sentence was too long for the second model.
+        has_opened: whether a piece for translation has been submitted to the second model.
+        error: error of a sentence that the first model failed to translate.
     """
 
     first: PendingText
@@ -278,12 +278,12 @@ class _PivotedText:
     error: DragomanError | None = None
 
     def second(self) -> PendingText:
-        """Its translation from the pivot language."""
+        """The translation from the pivot language."""
         prepared = PreparedText([submitted.piece for submitted in self.pieces], self.was_split)
         return PendingText(prepared, self.pieces, self.first.started_at)
 
     def joined(self, second: TextResult) -> TextResult:
-        """The result of both: the text of the second one, and the time of both."""
+        """The result of both models: the text of the second one, and the time of both."""
         first = self.first.result("")
         ended = max(result.queue_seconds + result.compute_seconds for result in (first, second))
         reasons = {first.finish_reason, second.finish_reason}
@@ -295,7 +295,7 @@ class _PivotedText:
             was_split=first.was_split or self.was_split,
             queue_seconds=first.queue_seconds,
             compute_seconds=ended - first.queue_seconds,
-            # The second model's is about its own sources, which may be wrong already.
+            # The second model's confidence does not cover errors of the first model.
             confidence=None,
             sentences=[replace(sentence, confidence=None) for sentence in second.sentences],
         )
@@ -313,9 +313,9 @@ class _PivotedText:
 
 
 def _with_source(pieces: Sequence[Piece], source: str) -> Sequence[Piece]:
-    """Pieces of a translated sentence, the first translated one with the original sentence.
+    """Pieces of a translated sentence, with the original sentence as text of the first one.
 
-    That is the source of its translations in the answer; further ones have an empty source.
+    The original is the source of its translations in the answer; other pieces have an empty source.
     """
     translated = [index for index, piece in enumerate(pieces) if piece.source_ids is not None]
     return [

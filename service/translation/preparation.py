@@ -16,16 +16,16 @@ from service.translation.options import NORMALISED, TranslatorLimits, normalised
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
-# Segmenting and tokenizing this many ASCII characters takes a millisecond, or five where each is a
-# token. Texts are prepared in portions of this size on the event loop, longer ones by themselves in
-# a thread: a call of megabytes delays neither the event loop nor later calls, and its first
+# Segmenting and tokenizing this many ASCII characters takes a millisecond, or five if each is a
+# token. Texts are prepared in portions of this size on the event loop, and longer texts one by one
+# in a thread. So a call of megabytes delays neither the event loop nor later calls, and its first
 # sentences are in the engine before its last ones are segmented.
 _PORTION_CHARACTERS = 2000
 # The same for texts with other characters, each of which can be several tokens; counted after
 # normalisation, which can turn one character into 18 (U+FDFA).
 _SMALL_CHARACTERS = 1000
 FEW_CHARACTERS = 500
-"""Of a request that does not wait for its turn: most are a sentence or two."""
+"""Most characters of a request that does not wait for its turn: a sentence or two, as in most."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LOOKED_AT = 500
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class TextError(ValueError):
-    """A text can't be translated; the message says why."""
+    """The text can't be translated; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Piece:
 
     Attributes:
         separator: white space and line markers before it.
-        text: as in the source; may contain white space and line breaks if it is copied.
-        source_ids: for the engine, EOS included. None if the text is copied: white space, and
-            sentences with nothing to translate (`service.translation.verbatim`).
+        text: text in the source; may contain white space and line breaks if it is copied.
+        source_ids: token ids for the engine, EOS included. None if the text is copied: white space,
+            and sentences with nothing to translate (`service.translation.verbatim`).
     """
 
     separator: str
@@ -58,9 +58,9 @@ class PreparedText:
     """A text in pieces.
 
     Attributes:
-        pieces: in order.
+        pieces: pieces in order.
         was_split: whether a sentence was too long for the model and had to be split.
-        num_hidden: tokens at the beginning of each piece that name languages, and don't count.
+        num_hidden: number of language tokens at the beginning of each piece, which don't count.
     """
 
     pieces: Sequence[Piece]
@@ -69,12 +69,12 @@ class PreparedText:
 
     @property
     def opening(self) -> Piece | None:
-        """The first piece that is translated."""
+        """The first piece that is translated; None if all are copied."""
         return next((piece for piece in self.pieces if piece.source_ids), None)
 
     @property
     def num_source_tokens(self) -> int:
-        """Tokens of the text, without EOS."""
+        """Number of tokens of the text, without EOS."""
         num_other = self.num_hidden + 1
         return sum(len(piece.source_ids) - num_other for piece in self.pieces if piece.source_ids)
 
@@ -83,9 +83,9 @@ class TextPreparer:
     """Segments and tokenizes texts.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         language: BCP-47 code of the texts.
-        max_source_positions: longest sequence of the model, EOS included.
+        max_source_positions: longest source of the model in tokens, EOS included.
     """
 
     def __init__(self, tokenizer: Tokenizer, language: str, max_source_positions: int) -> None:
@@ -94,7 +94,7 @@ class TextPreparer:
         self._max_tokens = max_source_positions - 1
 
     def between(self, tokenizer: Tokenizer, language: str) -> TextPreparer:
-        """For another direction of the same model."""
+        """The preparer for another direction of the same model."""
         other = copy.copy(self)
         other._tokenizer, other._language = tokenizer, language
         return other
@@ -109,10 +109,10 @@ class TextPreparer:
         """Check the lengths of all texts of a request, before and after normalisation.
 
         Args:
-            limits: of the request.
-            field: the field with all texts.
-            names: the field of each text.
-            texts: the texts.
+            limits: limits of requests.
+            field: name of the field with all texts.
+            names: name of each text's field.
+            texts: texts of the request.
 
         Raises:
             InvalidArgumentError: a limit is exceeded; names the field and the limit.
@@ -123,12 +123,12 @@ class TextPreparer:
     def prepare_all(
         self, texts: Sequence[str], *, split_sentences: bool
     ) -> AsyncIterator[PreparedText | TextError]:
-        """Each text in pieces, in order, or its error."""
+        """Yield each text in pieces, in order, or its error."""
         prepare = functools.partial(self.prepare, split_sentences=split_sentences)
         return self._in_portions(prepare, texts)
 
     async def prepare_one(self, text: str, *, split_sentences: bool) -> PreparedText:
-        """One text in pieces.
+        """Divide one text into pieces, on the event loop or in a thread.
 
         Raises:
             TextError: the text can't be translated.
@@ -140,7 +140,7 @@ class TextPreparer:
         return prepared
 
     def prepare(self, text: str, *, split_sentences: bool) -> PreparedText:
-        """The text in pieces.
+        """Divide a text into pieces.
 
         Raises:
             TextError: the text can't be translated.
@@ -159,11 +159,11 @@ class TextPreparer:
         return PreparedText(list(_merged(pieces)), was_split, len(self._tokenizer.prefix_ids))
 
     def prepare_sentence(self, separator: str, text: str) -> PreparedText:
-        """A sentence in one piece, or in several if it is too long for the model.
+        """Make one piece of a sentence, or several if it is too long for the model.
 
         Args:
             separator: white space and line markers before it.
-            text: the sentence, without NUL.
+            text: sentence without NUL.
         """
         segment, ids = Segment(separator, text), self._ids(text)
         if len(ids) <= self._max_tokens:
@@ -171,7 +171,7 @@ class TextPreparer:
         return PreparedText(list(self._split(segment)), True)
 
     def encode_pairs(self, texts: Sequence[str]) -> AsyncIterator[list[int] | TextError]:
-        """Each text's token ids, as one sequence without EOS, or its error.
+        """Yield each text's token ids, as one sequence without EOS, or its error.
 
         Texts in the source language and in the target language alternate.
         """
@@ -187,7 +187,7 @@ class TextPreparer:
     async def _in_portions(
         self, work: Callable[[str], T], texts: Sequence[str]
     ) -> AsyncIterator[T | TextError]:
-        """The result or the error of `work` for each text, in portions of some milliseconds."""
+        """Yield the result or error of `work` for each text, in portions of some milliseconds."""
 
         def run(portion: Sequence[str]) -> list[T | TextError]:
             results: list[T | TextError] = []
@@ -214,7 +214,7 @@ class TextPreparer:
         separator = segment.separator
         for part in split_long(segment.text, self._language, self._count_tokens, self._max_tokens):
             ids = self._ids(part.text)
-            # One character can have more tokens than a very small model accepts.
+            # A single character can have more tokens than a very small model accepts.
             yield self._piece(
                 Segment(separator + part.separator, part.text),
                 ids if len(ids) <= self._max_tokens else [],
@@ -222,7 +222,7 @@ class TextPreparer:
             separator = ""
 
     def _ids(self, text: str) -> list[int]:
-        """The tokens of a sentence; none if it is copied."""
+        """The token ids of a sentence; empty if it is copied."""
         return self._tokenizer.encode(text) if is_translatable(text, self._language) else []
 
     def _count_tokens(self, text: str) -> int:
@@ -244,9 +244,9 @@ async def normalised_lengths(texts: Sequence[str]) -> list[int]:
 
 
 def are_long(texts: Sequence[str]) -> bool:
-    """Whether texts take so long to prepare that the engine is asked for room before.
+    """Whether texts take so long to prepare that the engine is asked for room first.
 
-    Not texts without a letter, which are copied even if the engine is full.
+    Never true of texts without letters, which are copied even if the engine is full.
     """
     if sum(map(len, texts)) <= FEW_CHARACTERS:
         return False
@@ -263,7 +263,7 @@ def _check_characters(text: str) -> None:
 
 
 def _are_small(texts: Sequence[str]) -> bool:
-    """Whether their work is small enough for the event loop."""
+    """Whether the texts are short enough to be prepared on the event loop."""
     size = sum(map(len, texts))
     if size <= _PORTION_CHARACTERS and all(map(str.isascii, texts)):
         return True
@@ -271,7 +271,7 @@ def _are_small(texts: Sequence[str]) -> bool:
 
 
 def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces, with neighbours that are copied merged: pages of dashes cost nothing."""
+    """Merge neighbouring copied pieces, so that pages of dashes cost nothing."""
     for is_copied, group in itertools.groupby(pieces, lambda piece: piece.source_ids is None):
         if not is_copied:
             yield from group
@@ -282,7 +282,7 @@ def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def portions(texts: Sequence[str], most: int) -> Iterator[list[str]]:
-    """The texts in order, so many together as have at most so many characters, or one."""
+    """Divide texts, in order, into portions of at most `most` characters, or of one text."""
     portion: list[str] = []
     size = 0
     for text in texts:

@@ -1,7 +1,8 @@
-"""Splits texts into sentences and what is copied around them: white space and line markers.
+"""Splits texts into sentences, and white space and line markers, which are copied.
 
-Sentences are found by sentencex (Wikimedia, MIT): it knows the abbreviations of some 300 languages,
-never changes the text, needs no data or models, and has wheels for every supported Python.
+The library sentencex (Wikimedia, MIT) finds sentences: it knows the abbreviations of about 300
+languages, never changes the text, needs no data or models, and has wheels for every supported
+Python.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from service.translation.verbatim import is_translatable
 
 logger = logging.getLogger(__name__)
 
-# Lines are split in windows of this many characters: sentencex 1.0 takes time quadratic in the
-# length of a line with an unclosed quotation mark.
+# Lines are split in windows of this many characters: for a line with an unclosed quotation mark,
+# sentencex 1.0 takes quadratic time in its length.
 _WINDOW = 4096
-# One character for one, so that positions stay the same: sentencex 1.0.32 panics at a space of
-# several bytes between a capital letter and a full stop.
+# Replaces each space by one character, so that positions stay the same: sentencex 1.0.32 panics at
+# a space of several bytes between a capital letter and a full stop.
 _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
 
 # No pattern begins with a repetition: they take linear time on any input.
@@ -42,9 +43,9 @@ class Segment:
     """A piece of a text.
 
     Attributes:
-        separator: what is copied before it: white space, and the markers of its line.
-        text: to translate, without white space around it. Empty in the last segment of a text that
-            ends in white space or a marker, which are that segment's separator.
+        separator: text copied before it: white space, and the markers of its line.
+        text: text to translate, without white space around it. Empty in the last segment of a text
+            that ends in white space or a marker, which are that segment's separator.
     """
 
     separator: str
@@ -52,12 +53,12 @@ class Segment:
 
 
 def split_text(text: str, language: str) -> list[Segment]:
-    """All that `segments` finds."""
+    """All segments of a text, as a list."""
     return list(segments(text, language))
 
 
 def segments(text: str, language: str) -> Iterator[Segment]:
-    """The sentences of a text. Separators and texts, joined, are exactly the text.
+    """Yield the sentences of a text. Separators and texts, joined, are exactly the text.
 
     A line break always ends a sentence: lists, addresses and poems have no full stops. So does a
     tab, between the cells of a table. The separator includes the markers of the line
@@ -65,8 +66,8 @@ def segments(text: str, language: str) -> Iterator[Segment]:
 
     Args:
         text: any text.
-        language: BCP-47 code. Only its language subtag counts; a language that sentencex does not
-            know is split like English.
+        language: BCP-47 code. Only its language subtag counts; languages unknown to sentencex are
+            split like English.
     """
     separator = ""
     for line, line_break in _lines(text):
@@ -88,16 +89,16 @@ def whole_text(text: str, language: str) -> list[Segment]:
 def split_long(
     text: str, language: str, count_tokens: Callable[[str], int], max_tokens: int
 ) -> list[Segment]:
-    """Split a text into pieces of at most `max_tokens`, at the best places.
+    """Split a text into pieces of at most `max_tokens`, at the best positions.
 
     Ends of sentences are best, then ends of clauses, then white space, then the middle of a word.
     Separators and texts, joined, are exactly the text.
 
     Args:
-        text: any text; also one that fits.
-        language: BCP-47 code.
+        text: any text, even if it fits.
+        language: BCP-47 code of the text.
         count_tokens: counts the tokens of a text.
-        max_tokens: limit of a piece. A single character with more tokens is left whole.
+        max_tokens: most tokens of a piece. A single character with more tokens is not split.
     """
 
     def sentences(part: str) -> list[str]:
@@ -108,11 +109,14 @@ def split_long(
 
 
 def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[Segment], str]:
-    """Move white space around parts into separators: the segments, and the separator left over.
+    """Move white space around parts into separators.
 
     Args:
-        parts: of a text.
-        separator: before the first part.
+        parts: parts of a text.
+        separator: separator before the first part.
+
+    Returns:
+        The segments, and the remaining separator after the last one.
     """
     segments = []
     for part in parts:
@@ -152,7 +156,7 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
         return
     plain = line.translate(_PLAIN_SPACES)
     subtag = language.split("-")[0].lower()
-    start = 0  # of the current sentence
+    start = 0  # start of the current sentence
     window_start = 0
     while window_start < len(line):
         window_stop = window_start + _WINDOW
@@ -162,7 +166,7 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
             if end < window_stop and end < len(line):
                 yield line[start:end]
                 start = end
-        # Advance by half a window at least, for linear time.
+        # Advance by at least half a window, for linear time.
         window_start = max(start, window_start + _WINDOW // 2)
         if window_stop >= len(line):
             break
@@ -203,10 +207,10 @@ def _cut(
     count_tokens: Callable[[str], int],
     max_tokens: int,
 ) -> Iterator[str]:
-    """Parts of `text` that fit, split by the first cutter, or by the next one if it is too coarse.
+    """Yield parts of `text` that fit, cut by the first cutter that is fine enough.
 
-    The parts are joined again as far as they fit, in portions of about equal size, because a short
-    portion has little context for its translation.
+    Small parts are joined again into portions of about equal size, as far as they fit, because a
+    short portion has little context for its translation.
     """
     num_tokens = count_tokens(text)
     if num_tokens <= max_tokens:
@@ -232,7 +236,7 @@ def _cut_characters(
 ) -> Iterator[str]:
     start = 0
     while start < len(text):
-        # A character usually has one token at most; bytes have one each.
+        # A character usually has at most one token; bytes have one each.
         stop = min(len(text), start + max_tokens)
         while stop > start + 1 and count_tokens(text[start:stop]) > max_tokens:
             stop = start + (stop - start) // 2
@@ -242,7 +246,7 @@ def _cut_characters(
 
 
 def _before_mark(text: str, start: int, stop: int) -> int:
-    """The last position up to `stop` that separates no character from its marks."""
+    """The last position up to `stop` that does not separate a character from its marks."""
     for position in range(stop, max(start, stop - 16), -1):
         if position == len(text) or not _belongs_to_previous(text, position):
             return position

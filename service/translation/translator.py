@@ -35,11 +35,13 @@ from service.translation.preparation import (
 )
 from service.translation.results import PendingText, TextResult, sentence_result
 
-# Some milliseconds. By number: the engine should see the sentences of a usual request at once.
+# Some milliseconds of work. A number, not a time, so that the engine gets the sentences of a usual
+# request together.
 _PIECES_PER_YIELD = 128
-# Most requests have the same options, and checking them takes as long as tokenizing a sentence.
+# Cached checked options: most requests have the same, and checking takes as long as tokenizing a
+# sentence.
 _MAX_OPTIONS_KEPT = 64
-# The others are made anew, in some ten microseconds.
+# Cached directions; making another one takes about ten microseconds.
 _MAX_DIRECTIONS_KEPT = 256
 
 
@@ -55,24 +57,26 @@ class Translator:
 
     Args:
         engine: runs the model.
-        tokenizer: the model's, for this direction.
-        source_language: BCP-47 code of the texts: decides how they are segmented, and what is not
-            translated.
-        limits: the largest request that is accepted.
-        directions: of a multilingual model; None if it has just this one.
-        default_search: of requests that don't choose another.
+        tokenizer: the model's tokenizer for this direction.
+        source_language: BCP-47 code of the texts, which determines how they are segmented and which
+            sentences are copied.
+        limits: limits of requests.
+        directions: directions of a multilingual model; None if this is the only one.
+        default_search: search for requests that don't choose another.
         can_align: whether the model has alignments.
-        attention: the model's attentions; None without a graph that gives their weights.
-        calibration: from log-probabilities to expected quality, for one direction; None without.
+        attention: the model's attentions; None without an attention graph.
+        calibration: converts log-probabilities to expected quality, for one direction; None without
+            one.
 
     Attributes:
-        limits: the largest request that is accepted.
-        default_options: of requests that choose nothing.
-        stream_options: likewise, of streams: greedy, so that tokens can be sent as they are made.
-        tokenizer: the model's, for this direction.
-        preparer: segments and tokenizes for the model.
+        limits: limits of requests.
+        default_options: options of requests without options.
+        stream_options: options of streams without options: greedy search, so that tokens can be
+            sent as they are generated.
+        tokenizer: the model's tokenizer for this direction.
+        preparer: segments and tokenizes texts for the model.
         scorer: scores translations with the same model.
-        attention: computes its attention weights.
+        attention: computes attention weights of the model.
     """
 
     def __init__(
@@ -127,20 +131,20 @@ class Translator:
 
     @property
     def max_source_tokens(self) -> int:
-        """Longest source, EOS included, without the tokens of languages."""
+        """Longest source in tokens, with EOS and without language tokens."""
         return self._engine.limits.max_source_positions - self._num_hidden[0]
 
     @property
     def max_target_tokens(self) -> int:
-        """Longest target, likewise."""
+        """Longest target in tokens, with EOS and without language tokens."""
         return self._engine.limits.max_target_positions - self._num_hidden[1]
 
     def between(self, source: str, target: str) -> Translator:
         """The translator for a direction of the same model.
 
         Args:
-            source: BCP-47 code, as in `Directions.choose`.
-            target: likewise.
+            source: BCP-47 code of the texts, by the rules of `Directions.choose`.
+            target: BCP-47 code of the translations, by the same rules.
 
         Raises:
             DirectionError: the model has no such direction, or several.
@@ -170,9 +174,9 @@ class Translator:
         """Translate all texts. Cancelling the awaiting task frees all rows of the request.
 
         Args:
-            texts: the texts; those with nothing to translate are returned unchanged
+            texts: texts to translate; those with nothing to translate are returned unchanged
                 (`service.translation.verbatim`).
-            options: how to translate; by default as the model's default search says.
+            options: options of the translation; None for the model's defaults.
             shared: deadline, request id and client.
 
         Returns:
@@ -180,8 +184,8 @@ class Translator:
             does not affect the other texts.
 
         Raises:
-            InvalidArgumentError: too many texts or characters, a bad option, or soft alignments
-                that are too large together; names the field.
+            InvalidArgumentError: there are too many texts or characters, an option is invalid, or
+                soft alignments are too large together; names the field.
             FailedPreconditionError: alignments are requested, and the model can't score or align.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
@@ -226,7 +230,7 @@ class Translator:
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream.
 
-        Its sentences are translated in parallel and streamed in order. Arguments as for
+        Sentences are translated in parallel and streamed in order. The arguments are those of
         `translate`. Closing the iterator frees all rows of the request.
 
         Yields:
@@ -234,8 +238,10 @@ class Translator:
 
         Raises:
             InternalError: the model failed.
-            InvalidArgumentError: the text is bad or too long, or an option is; names the field.
-            ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
+            InvalidArgumentError: the text is invalid or too long, or an option is invalid; names
+                the field.
+            ResourceExhaustedError, DeadlineExceededError, UnavailableError: for the same reasons as
+                in `translate`.
         """
         options = options or self.stream_options
         options.check_streamable()
@@ -264,18 +270,18 @@ class Translator:
     ) -> None:
         """Begin a call with an admission for all its parts, before long texts are parsed.
 
-        Raises what `translate` would raise now because of the engine.
+        Raises the engine's errors of `translate`.
         """
         await self.call(options or self.default_options, shared).enter()
 
     async def check_texts(self, texts: Sequence[str]) -> None:
-        """Raise InvalidArgumentError for too many texts or characters; names the field."""
+        """Raise InvalidArgumentError, which names the field, for too many texts or characters."""
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
         await self.preparer.check_lengths(self.limits, "contents", names, texts)
 
     async def check_text(self, text: str) -> None:
-        """The same for a single text, of a stream."""
+        """The same for the single text of a stream."""
         self.limits.check_length("content", len(text))
         [length] = await normalised_lengths([text])
         self.limits.check_length("content", length, NORMALISED)
@@ -292,7 +298,7 @@ class Translator:
         return submitted
 
     def _alignment_kind(self, options: TranslateOptions) -> AlignmentKind | None:
-        """The alignment to compute: what is returned, or what links are made of."""
+        """The kind of alignment to compute, for the answer or for links; None for none."""
         can_link = self._can_align and self._engine.can_score
         return options.return_alignments or ("hard" if options.links and can_link else None)
 
@@ -306,10 +312,10 @@ class Translator:
         """Submit hypotheses for scoring when their search ends, while other searches run.
 
         Args:
-            pending: the texts.
-            call: of the request.
-            kind: of the alignments.
-            most: hypotheses of each sentence, best first; None for all.
+            pending: texts of the request.
+            call: engine call of the request.
+            kind: kind of the alignments.
+            most: most hypotheses of each sentence, best first; None for all.
         """
         weights = SoftWeights()
         hidden_source, hidden_target = self._num_hidden
@@ -329,22 +335,22 @@ class Translator:
                     submitted.scorings.append(await call.score(source_ids, target_ids, kind))
 
     def call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
-        """The engine call of a request. Raises InvalidArgumentError for bad options."""
+        """The engine call of a request. Raises InvalidArgumentError for invalid options."""
         search = self._search_options(options)
         return EngineCall(self._engine, search, options.priority, self.tokenizer, **shared)
 
     def retries(
         self, call: EngineCall, texts: Sequence[PendingText | TextError] = ()
     ) -> BlankRetries:
-        """What translates sentences again that came back without a word."""
+        """Second attempts for sentences with a translation without words."""
         return BlankRetries(self.tokenizer, self.preparer, call, texts)
 
     async def deltas(
         self, submitted: SubmittedPiece, pending: PendingText, retries: BlankRetries
     ) -> AsyncIterator[str]:
-        """Yield the translation of a piece of a text as it is made, and add it to the text.
+        """Yield the translation of a piece as it is generated, and add its result to the text.
 
-        What stands before its first word comes with that: without a word, it is made again.
+        Nothing is yielded before the first word: without words, the piece is translated again.
         """
         if copied := submitted.copied:
             yield copied
@@ -378,7 +384,7 @@ class Translator:
             yield held
 
     async def result_of(self, generation: Generation) -> GenerationResult:
-        """The result of a piece, without what every translation begins with; with its error."""
+        """The result of a piece, without the language tokens at the beginning."""
         return (await result_of(generation)).without(self._num_hidden[1])
 
     def _add(
@@ -413,7 +419,7 @@ class Translator:
             generation, scorings = submitted.generation, submitted.scorings
             result = await self.result_of(generation)
             output = self.tokenizer.target.decode(result.token_ids)
-            # Alignments are of the sentence's own tokens, and of the model's own translation.
+            # Not with alignments, which are for the sentence's own tokens and first translation.
             if retries.is_due(generation, result, output) and not options.return_alignments:
                 retry = await retries.of(generation)
                 if retry is not None and retry.is_better:

@@ -1,6 +1,6 @@
 """Decides which sentences are copied instead of translated.
 
-A sentence is translated if one of its words, between white space, has a letter of the source
+A sentence is translated if it has a word (between white space) that has a letter of the source
 language and is not code: a URL, an e-mail address, a path or an identifier. For anything else, a
 model that was trained on sentences invents a translation.
 """
@@ -13,7 +13,7 @@ import unicodedata
 
 _LATIN = "LATIN"
 # The languages of each script; the keys are words in Unicode's names of characters. For a language
-# that is missing here, or has several scripts, any letter counts.
+# that is not in this table or has several scripts, any letter counts.
 _LANGUAGES = {
     _LATIN: "af br ca cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id ig is it"
     " jv la lb lt lv mg mi mt nb nl nn no oc pl pt qu rm ro sk sl sm sn so sq st su sv sw tl tn tr"
@@ -57,9 +57,9 @@ _SUFFIXES = (
 )
 
 # A whole word, with quotation marks, brackets and punctuation around it. Possible words of a
-# language don't match, nor do words with letters other than Latin: Chinese continues without a
-# space after a URL. Where parts repeat, none can match what the next one begins with: linear time
-# on any input.
+# language don't match, and neither do words with letters other than Latin: Chinese continues
+# without a space after a URL. A repeated part can't match the beginning of the next part, so that
+# matching takes linear time on any input.
 _CODE = re.compile(
     r"""
     (?=[!-\u024f\u2010-\u205e]*+\Z)

@@ -1,4 +1,4 @@
-"""Which word each token of a text belongs to."""
+"""Finds the word that each token of a text belongs to."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "
 
 
 def word_indices(text: str, spans: Sequence[Span]) -> list[int]:
-    """The word of each token, counted from 0; tokens of a word are neighbours.
+    """The number of each token's word, counted from 0; the tokens of a word are neighbours.
 
-    White space separates words. Punctuation at their ends is a word of its own; within a word
-    (don't, 3.5) it is a part of it. In a script without spaces each token is a word. A token
-    without characters (a space, a byte of a character) belongs to the token after it.
+    White space separates words. Punctuation at the ends of a word is a word of its own; within a
+    word (don't, 3.5) it is part of it. In a script without spaces, each token is a word. A token
+    without characters (a space, a byte of a character) belongs to the next token's word.
 
     Args:
-        text: what was tokenized.
-        spans: of its tokens, in order, without end-of-sentence.
+        text: the tokenized text.
+        spans: spans of its tokens, in order, without end-of-sentence.
     """
     words: list[int] = []
     number = -1
@@ -32,7 +32,7 @@ def word_indices(text: str, spans: Sequence[Span]) -> list[int]:
 
 
 def _runs(text: str, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """The tokens between white space, as first index and one past the last."""
+    """The runs of tokens between white space, as first index and one past the last."""
     if not spans:
         return []
     starts, end = [0], spans[0].end
@@ -63,7 +63,7 @@ def _begins(text: str, spans: Sequence[Span]) -> list[bool]:
         begins[last + 1] = True
     for index in range(first + 1, last + 1):
         begins[index] = bool(pieces[index]) and _is_unspaced(pieces[index], pieces[index - 1])
-    # What has no characters goes with the token after it.
+    # A token without characters belongs to the next token's word.
     for index in range(len(spans) - 1, 0, -1):
         if begins[index] and not pieces[index - 1]:
             begins[index - 1], begins[index] = True, False
@@ -75,7 +75,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _is_unspaced(piece: str, before: str) -> bool:
-    """Whether a token is a word beside the one before it, by their characters that meet."""
+    """Whether a token begins a word because its script, or the previous one, has no spaces."""
     return _has_no_spaces(piece[0]) or (bool(before) and _has_no_spaces(before[-1]))
 
 

@@ -1,7 +1,7 @@
-"""The server's end of a model's process; `service.worker.main` is the other end.
+"""The server's side of a model's process; `service.worker.main` is the other side.
 
-The engine stays in the server's process. Its step loop runs in the model's; commands and events
-pass between the two over a socket.
+The engine stays in the server's process. Its step loop runs in the model's process. Commands and
+events pass between the two over a socket.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ MEMORY_HINT = "there may be too little memory for it"
 _LACKS_MEMORY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 
 _EXIT_SECONDS = 5.0
-_DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
+_DEATH_SECONDS = 1.0  # from the end of the connection, or a kill, to the end of the process
 
 
 class ProcessLoop:
     """The engine's step loop, in the model's process. Its methods belong to the event loop.
 
     Args:
-        name: of the model, for messages.
-        process: of the model.
-        connection: to it.
+        name: name of the model, for messages.
+        process: the model's process.
+        connection: socket connected to the process.
         config: limits and special ids.
         listener: receives the events.
     """
@@ -76,30 +76,30 @@ class ProcessLoop:
     # --- commands --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; from the event loop that the listener belongs to."""
+        """Start the step loop; called in the event loop that the listener belongs to."""
         self._loop = asyncio.get_running_loop()
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection, self._receive)
         self._send(Start(self._config))
 
     def add(self, requests: Sequence[EngineRequest]) -> None:
-        """`StepLoop.add`, there."""
+        """Call `StepLoop.add` in the process."""
         self._send(Add(requests))
 
     def stream(self, request_id: int) -> None:
-        """`StepLoop.stream`, there."""
+        """Call `StepLoop.stream` in the process."""
         self._send(Stream(request_id))
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
-        """`StepLoop.cancel`, there."""
+        """Call `StepLoop.cancel` in the process."""
         self._send(Cancel(request_id, error))
 
     async def prepare_scoring(self, graph: str) -> None:
-        """Load a graph there, "scoring" or "attention".
+        """Load a graph in the process, "scoring" or "attention".
 
         Raises:
-            UnavailableError: it failed, and the process has logged why; or the process has ended.
-            ResourceExhaustedError: likewise, for want of memory.
+            UnavailableError: loading failed, and the process has logged why; or it has ended.
+            ResourceExhaustedError: memory ran out during loading.
         """
         if self._has_ended:
             raise self._gone()
@@ -110,11 +110,11 @@ class ProcessLoop:
         await prepared
 
     def stop(self) -> None:
-        """End after the step in flight, whatever is left to do."""
+        """End after the step in flight, even if requests are left."""
         self._send(Stop())
 
     def join(self) -> None:
-        """Wait for the end of the process, whose loop has ended. From any thread."""
+        """Wait for the end of the process after its loop has ended. May be called in any thread."""
         try:
             self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -122,20 +122,20 @@ class ProcessLoop:
             self._kill()
 
     def abandon(self) -> None:
-        """Kill the process, in which a step hangs."""
+        """Kill the process because a step hangs."""
         self._kill()  # first, since it ends by itself when its connection is closed
         self._close()
 
     def _kill(self) -> None:
         self._process.kill()
-        # Unless it waits for a disk that does not answer, it has gone at once.
+        # It ends at once, unless it waits for a disk that does not answer.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_SECONDS)
 
     # --- the socket ------------------------------------------------------------------------------
 
     def _send(self, message: object) -> None:
-        if self._has_ended:  # the listener is notified in a moment at most
+        if self._has_ended:  # the listener has been notified or is about to be
             return
         assert self._loop is not None, "commands before start()"
         try:
@@ -143,12 +143,12 @@ class ProcessLoop:
         except Exception:
             self._give_up()
             return
-        if not self._is_flushing:  # later, with what else comes in this iteration of the event loop
+        if not self._is_flushing:  # later, with other messages of this event loop iteration
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what goes at once, and the rest when the process has taken it."""
+        """Send as much as the socket takes at once, and the rest when there is room again."""
         if self._has_ended:
             return
         assert self._loop is not None, "commands before start()"
@@ -158,7 +158,7 @@ class ProcessLoop:
         except BlockingIOError:
             self._loop.add_writer(self._connection, self._flush)
             return
-        except ConnectionError:  # it has died, which the reader is about to notice
+        except ConnectionError:  # the process has died, which the reader is about to notice
             self._unsent.clear()
         except Exception:
             self._give_up()
@@ -189,9 +189,9 @@ class ProcessLoop:
             logger.error("a model's process ended", extra=about)
 
     def _give_up(self) -> None:
-        """End, in an exception's handler: what is read or written next can't be relied upon.
+        """End after an exception, in its handler: the connection is no longer reliable.
 
-        Out of memory, for one, each further attempt would fail too.
+        Without memory, for example, each further attempt would fail too.
         """
         logger.exception("the connection to a model's process failed: killed", extra=self._about())
         self._process.kill()
@@ -231,7 +231,7 @@ class ProcessLoop:
         return {"model": self._name, "pid": self._process.pid}
 
     def _prepared(self, message: Prepared) -> None:
-        """Answer all calls that wait for it."""
+        """Answer all calls that wait for the graph."""
         for waiting in self._preparing.pop(message.graph, []):
             if waiting.done():  # cancelled
                 continue
@@ -242,12 +242,12 @@ class ProcessLoop:
 
 
 def may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it was killed by a signal that often means a lack of memory in native code."""
+    """Whether the process died of a signal that often means a lack of memory in native code."""
     return -(process.poll() or 0) in _LACKS_MEMORY
 
 
 def how_it_ended(process: subprocess.Popen[bytes]) -> str:
-    """How a process ended whose connection is closed, for messages."""
+    """Describe how a process with a closed connection has ended, for messages."""
     try:
         code = process.wait(_DEATH_SECONDS)
     except subprocess.TimeoutExpired:
@@ -256,5 +256,5 @@ def how_it_ended(process: subprocess.Popen[bytes]) -> str:
         return f"ended with status {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # one of those without a name
+    except ValueError:  # a signal without a name
         return f"was killed by signal {-code}"

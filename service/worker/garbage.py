@@ -8,10 +8,11 @@ _NEW_OBJECTS = 5000
 
 
 def look_less() -> None:
-    """Leave alone what is there now, which lives as long as the process, and look less often.
+    """Exclude the present objects, which live as long as the process, and collect less often.
 
-    Nearly all objects of a request die with it, and without the collector. Measured: 52
-    microseconds of collections a call before, 28 after; a full one took 48 ms, and takes 12.
+    Nearly all objects of a request are freed with it, without the collector. Measured: collections
+    took 52 microseconds of each call before and 28 after; a full collection 48 ms before and 12
+    after.
     """
     gc.collect()
     gc.freeze()

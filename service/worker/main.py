@@ -2,8 +2,8 @@
 
     python -m service.worker FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT NICENESS
 
-In one process, the server's own threads (calls, tokenization, metrics) and those of the steps would
-wait for each other at Python's lock, several times in every step.
+In a single process, the server's own threads (calls, tokenization, metrics) and those of the steps
+would wait for each other at Python's lock several times in every step.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ logger = logging.getLogger(__name__)
 class Channel:
     """The socket to the server. `send` may be called from any thread, and never waits.
 
-    A thread of its own sends what the socket does not take at once: steps must not wait for a busy
-    server. Any failure on the way (for want of memory, say) ends the connection.
+    A separate thread sends what the socket does not take at once, so that steps do not wait for a
+    busy server. Any failure (such as a lack of memory) ends the connection.
 
     Args:
-        connection: the socket; the channel's own from now on.
+        connection: the socket, which the channel owns.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -65,7 +65,7 @@ class Channel:
         threading.Thread(target=self._send_rest, name="sender", daemon=True).start()
 
     def send(self, message: object) -> None:
-        """Send; or do nothing if the server has gone, which `messages` notices."""
+        """Send a message. Does nothing if the server has ended, which `messages` notices."""
         with self._changed:
             try:
                 self._send(framed(message))
@@ -75,7 +75,7 @@ class Channel:
                 self._give_up()
 
     def messages(self) -> Iterator[Any]:
-        """The server's messages, until it closes the socket or dies."""
+        """Yield the server's messages until it closes the socket or dies."""
         frames = Frames()
         while True:
             try:
@@ -113,7 +113,7 @@ class Channel:
             self._give_up()
 
     def _give_up(self) -> None:
-        """End the connection, which `messages` notices; in an exception's handler."""
+        """End the connection after an exception, in its handler; `messages` notices the end."""
         if self._has_failed:
             return
         self._has_failed = True
@@ -126,8 +126,8 @@ class ModelHost:
     """Holds the model and its step loop, and sends the loop's events to the server.
 
     Args:
-        channel: to the server.
-        on_open: called once the model is open.
+        channel: channel to the server.
+        on_open: called when the model is open.
     """
 
     def __init__(self, channel: Channel, on_open: Callable[[], None] | None = None) -> None:
@@ -137,14 +137,14 @@ class ModelHost:
         self._steps: StepLoop | None = None
 
     def serve(self) -> None:
-        """Carry out the server's messages, until it closes the socket."""
+        """Carry out the server's messages until it closes the socket."""
         for message in self._channel.messages():
             self._take(message)
 
     def _take(self, message: Any) -> None:
         match message:
             case Open():
-                # In another thread: this one notices if the server dies meanwhile.
+                # In another thread, so that this one notices if the server dies during opening.
                 threading.Thread(target=self._open, args=(message,), daemon=True).start()
             case Start(config):
                 assert self._model is not None, "started before it was opened"
@@ -209,11 +209,11 @@ class ModelHost:
     # --- the step loop's listener, on its thread -------------------------------------------------
 
     def on_events(self, events: Events) -> None:
-        """Pass on what happened."""
+        """Send the events to the server."""
         self._channel.send(events)
 
     def on_end(self, failed: bool) -> None:
-        """Pass on that nothing will follow."""
+        """Tell the server that no more events follow."""
         self._channel.send(Ended(failed))
 
 
@@ -221,12 +221,12 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
     """Open the server's model, and run it until the server closes the socket.
 
     Args:
-        descriptor: of the socket.
-        log_level: as `service.observability.logs.configure` takes it.
-        log_format: likewise.
+        descriptor: file descriptor of the socket.
+        log_level: level for `service.observability.logs.configure`.
+        log_format: format for the same function.
     """
-    # The server decides when to end: Ctrl-C at a terminal goes to both, and calls in progress are
-    # to be answered first. Until here, `ModelProcess` has blocked these signals.
+    # The server decides when to end: Ctrl-C at a terminal reaches both processes, and calls in
+    # progress are answered first. Up to here, the signals are blocked, by `ModelProcess`.
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
         signal.signal(number, signal.SIG_IGN)
@@ -237,7 +237,7 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
 
 
 def run(descriptor: int, log_level: str, log_format: str) -> None:
-    """Do what `main` does, and end the process."""
+    """Call `main`, and end the process."""
     status = 0
     try:
         main(descriptor, log_level, log_format)
@@ -245,6 +245,6 @@ def run(descriptor: int, log_level: str, log_format: str) -> None:
         logger.exception("the model's process failed")
         status = 1
     logs.close()
-    # Not by returning, which would wait for a step that hangs. The server that closed the socket
-    # needs nothing more, or is gone.
+    # Returning would wait for a step that hangs. The server has closed the socket or has ended, so
+    # it needs nothing more.
     os._exit(status)

@@ -1,11 +1,12 @@
-"""How much memory models need, computed from their bundles before one is opened.
+"""Memory that models need, computed from their bundles before one is opened.
 
-Two figures. What a model needs *typically* holds all rows with sentences of usual length. It is
-what has to fit. *At most* holds the longest texts in all rows, whose pages the kernel commits when
-a row first holds one (`service.runtime.cpu.kv_cache`), and the scoring and attention graphs.
+There are two figures. The *typical* memory holds sentences of usual length in all rows, and has to
+fit. The memory *at most* holds the longest texts in all rows and the scoring and attention graphs;
+the kernel commits the pages of a long text only when a row first holds one
+(`service.runtime.cpu.kv_cache`).
 
-The constants were measured with the shipped model and with random ones of Transformer base's size
-on two cores; the sums were between 1.0 and 1.6 times the resident memory under load.
+The constants were measured with the included model and with random models of Transformer base's
+size on two cores; the sums were between 1.0 and 1.6 times the resident memory under load.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from service.settings import Settings
 from service.worker.opening import CPU_ROWS
 
 MIB = 2**20
-# Python, gRPC, tokenizers; and where models run, their own processes or the server's, ONNX Runtime.
+# Python, gRPC and tokenizers; in the processes in which models run, also ONNX Runtime.
 SERVER_BYTES = 80 * MIB
 PROCESS_BYTES = 60 * MIB
 # Tokens of a long sentence.
 _USUAL_TOKENS = 128
-# Activations that ONNX Runtime keeps: those of the widest batch, and of the encoder.
+# Activations that ONNX Runtime keeps, of the widest batch and of the encoder.
 _LOGITS_COPIES = 2
 _ENCODED_TOKENS = 2048
-# Encoder outputs that wait for a row, as a share of the caches.
+# Encoder outputs that wait for a row, as a fraction of the caches.
 _WAITING_SHARE = 0.2
 
 IsRunning = Callable[[], bool]
@@ -45,16 +46,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What one model needs, in bytes.
+    """Memory that one model needs, in bytes.
 
     Attributes:
-        model: its name.
-        rows: of its batch.
-        process: of its own process, without a model.
-        weights: of all sessions that hold them.
-        caches: of all rows with usual texts.
-        work: activations.
-        most: everything, with the longest texts in all rows, scores and attention weights.
+        model: name of the model.
+        rows: number of rows of its batch.
+        process: memory of its own process without a model; 0 without a process of its own.
+        weights: memory of weights in all sessions.
+        caches: memory of all rows with texts of usual length.
+        work: memory of activations.
+        most: total with the longest texts in all rows, scores and attention weights.
     """
 
     model: str
@@ -67,11 +68,11 @@ class MemoryNeed:
 
     @property
     def typical(self) -> int:
-        """Everything, with texts of usual length."""
+        """Total with texts of usual length, in bytes."""
         return self.process + self.weights + self.caches + self.work
 
     def __str__(self) -> str:
-        """The sum, in MiB."""
+        """The typical memory and its parts, in MiB."""
         return (
             f"{self.model} {_mib(self.typical)} (process {_mib(self.process)}, weights "
             f"{_mib(self.weights)}, caches of {self.rows} rows {_mib(self.caches)}, "
@@ -80,12 +81,12 @@ class MemoryNeed:
 
 
 def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> MemoryNeed:
-    """What the bundle needs on a CPU with these settings.
+    """Compute the memory that a bundle needs on a CPU.
 
     Args:
         bundle: the model.
-        settings: rows and threads.
-        own_process: whether it runs in a process of its own.
+        settings: number of rows and threads.
+        own_process: whether the model runs in a process of its own.
     """
     config, rows = bundle.config, settings.max_rows or CPU_ROWS
     shape = cache_shape(bundle, limits_of(bundle, rows))
@@ -94,7 +95,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         max_source=min(shape.max_source, _USUAL_TOKENS),
         max_target=min(shape.max_target, _USUAL_TOKENS),
     )
-    # Lanes share a session beside the one in which they step alone, and each packs the weights.
+    # Lanes have two sessions, one for stepping alone and a shared one, and each packs the weights.
     has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
     graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
     weights = sum(bundle.files.size(path) for path in graphs if path is not None)
@@ -112,7 +113,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         work=work,
         most=0,
     )
-    # What is loaded when it is first asked for: scores, and attention weights, of encoder too.
+    # Graphs loaded at the first request: the decoder for scores, both networks for attention.
     late = weights * (1 if bundle.attention_path is None else 2)
     attention = AttentionShape.of(bundle)
     if attention is not None:
@@ -124,16 +125,16 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
 def check_memory(
     bundles: Sequence[Bundle], settings: Settings, *, own_process: bool, usable: int | None = None
 ) -> None:
-    """Log what the bundles need, a line each, and compare the sum with what there is.
+    """Log the memory that each bundle needs, and compare the sum with the usable memory.
 
     Args:
         bundles: all models of the server.
-        settings: rows, threads and the budget.
+        settings: number of rows and threads, and the memory budget.
         own_process: whether each model runs in a process of its own.
-        usable: bytes of this machine; None to ask it.
+        usable: usable memory in bytes; None for that of this machine.
 
     Raises:
-        StartupError: they need more; the message has the sum.
+        StartupError: the models need more memory; the message has the sum.
     """
     usable = usable_memory() if usable is None else usable
     budget = settings.memory_budget * MIB or usable
@@ -162,12 +163,12 @@ def check_memory(
 class MemoryBudget:
     """The memory of models in processes of their own, while versions are opened and end.
 
-    A version counts from before it is opened until its process has ended. A model that sleeps
-    counts as when it is awake, since its next call wakes it. Called from several threads.
+    A version counts from before it is opened until its process has ended. A sleeping model counts
+    in full, since its next call wakes it. Methods may be called from several threads.
 
     Args:
-        settings: rows, threads and the budget.
-        usable: bytes of this machine; None to ask it.
+        settings: number of rows and threads, and the memory budget.
+        usable: usable memory in bytes; None for that of this machine.
     """
 
     def __init__(self, settings: Settings, usable: int | None = None) -> None:
@@ -178,13 +179,14 @@ class MemoryBudget:
 
     @contextlib.contextmanager
     def opening(self, bundle: Bundle) -> Iterator[Callable[[IsRunning], None]]:
-        """Count a version, unless the block that opens it raises.
+        """Count a version, unless the `with` block that opens it raises.
 
-        Returns:
-            A function to be called with one that says whether the version's process still runs.
+        Yields:
+            A setter for the function that tells whether the version's process still runs.
 
         Raises:
-            StartupError: it does not fit beside what runs and sleeps; the message has the sum.
+            StartupError: the version does not fit beside the models that run and sleep; the message
+                has the sum.
         """
         holding = _Holding(memory_need(bundle, self._settings, own_process=True))
         with self._lock:
@@ -218,11 +220,11 @@ class MemoryBudget:
 
 
 class _Holding:
-    """What a version needs, and whether it still does."""
+    """The memory that a version needs, and whether its process runs."""
 
     def __init__(self, need: MemoryNeed) -> None:
         self.need = need
-        self.is_running: IsRunning = lambda: True  # while it is opened
+        self.is_running: IsRunning = lambda: True  # until it has been opened
 
     def started(self, is_running: IsRunning) -> None:
         self.is_running = is_running

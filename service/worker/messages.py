@@ -1,8 +1,8 @@
 """The messages between a server and the process of one of its models: commands and events.
 
-Events are `service.batching.events.Events`, as the step loop reports them. Messages are pickled,
-since both ends are the same program, started by one of them, on a socket that no other process can
-reach. Each is preceded by its length.
+Events are the step loop's `service.batching.events.Events`. Messages are pickled, since both ends
+are the same program, one starts the other, and no other process can reach the socket. Each message
+is preceded by its length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from service.domain.plan import RunnerLimits
 from service.errors import DragomanError
 from service.worker.opening import OpenModel
 
-PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time
+PIECE_BYTES = 256 * 1024  # most bytes that either end reads or writes at a time
 
 _LENGTH = struct.Struct("<Q")
 
@@ -31,7 +31,7 @@ class Open:
     """The first message: open the model. Answered with `Opened` or `NotOpened`.
 
     Attributes:
-        open_model: does it; a function of a module, or a `functools.partial` of one.
+        open_model: opens the model; a function of a module, or a `functools.partial` of one.
     """
 
     open_model: Callable[[], OpenModel]
@@ -68,7 +68,7 @@ class Cancel:
 
 @dataclass(frozen=True)
 class PrepareScoring:
-    """Load what scoring needs, the graph "scoring" or "attention". Answered with `Prepared`."""
+    """Load the graph "scoring" or "attention". Answered with `Prepared`."""
 
     graph: str
 
@@ -83,15 +83,15 @@ class Stop:
 
 @dataclass(frozen=True)
 class Opened:
-    """The model is there.
+    """The model has been opened.
 
     Attributes:
-        limits: what it can hold.
-        widest: what one sequence can have of it.
-        num_lanes: groups of rows that step at their own times.
-        cache_bytes: what its caches can grow to.
-        can_score: whether it can score.
-        step_seconds: as in `service.worker.opening.OpenModel`.
+        limits: limits of the runner.
+        widest: limits of one sequence.
+        num_lanes: number of lanes.
+        cache_bytes: size that the caches can grow to, in bytes.
+        can_score: whether the model can score.
+        step_seconds: duration of a step of one row, measured in a trial; 0 without a trial.
     """
 
     limits: RunnerLimits
@@ -104,7 +104,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class NotOpened:
-    """The model can't be served; the message says why and what to do."""
+    """The model can't be served; `message` says why and what to do."""
 
     message: str
 
@@ -114,9 +114,9 @@ class Prepared:
     """A graph has been loaded, or could not be.
 
     Attributes:
-        graph: as in `PrepareScoring`.
-        error: for the clients that wait for it; None if all went well. The process has logged the
-            rest.
+        graph: name of the graph, "scoring" or "attention".
+        error: error for the clients that wait for the graph; None if it has been loaded. The
+            process has logged the details.
     """
 
     graph: str
@@ -134,19 +134,19 @@ class Ended:
 
 
 def framed(message: object) -> bytes:
-    """A message as bytes for the other end's `Frames`."""
+    """Encode a message for the other end's `Frames`."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
 class Frames:
-    """Finds the messages in pieces of any size from the other end."""
+    """Decodes messages from bytes that arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._received = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Any]:
-        """The messages that are complete with this piece."""
+        """Yield the messages that this piece completes."""
         received = self._received
         received += piece
         while len(received) >= _LENGTH.size:

@@ -1,4 +1,4 @@
-"""Opening a model: from a bundle to a runner and a scorer, in whichever process it runs."""
+"""Opening a model: from a bundle to a runner and a scorer, in the process in which it runs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from service.runtime.cuda.runner import DeviceRunner
 
 CPU_ROWS = 64
-"""Rows of a model on a CPU, unless the settings say otherwise."""
+"""Number of rows of a model on a CPU, unless the settings name another."""
 
 
 @dataclass(frozen=True)
 class OpenModel:
-    """What a step loop needs.
+    """An opened model, ready for a step loop.
 
     Attributes:
         runner: runs the model.
-        scorer: scores given translations; None if the model can't.
-        cache_bytes: what the runner's caches can grow to.
-        encode_token_budget: for `EngineConfig`; None for its default.
-        step_seconds: what a step of one row took in a trial; 0 without one.
+        scorer: scores given translations; None if the model can't score.
+        cache_bytes: size that the runner's caches can grow to, in bytes.
+        encode_token_budget: value for `EngineConfig`; None for its default.
+        step_seconds: duration of a step of one row, measured in a trial; 0 without a trial.
         device: the runner, if it is on a GPU.
     """
 
@@ -56,13 +56,14 @@ def open_model(
 
     Args:
         path: the bundle's directory.
-        settings: device, rows and threads.
-        manifest_sha256: of the bundle that is meant; the directory may have another one by now.
-        niceness: how much nicer than the calling thread it is opened and tried. It then runs as
-            nice as the calling thread.
+        settings: device, number of rows and threads.
+        manifest_sha256: hash of the expected bundle's manifest; the directory may have another
+            bundle by now.
+        niceness: niceness of opening and trying the model, relative to the calling thread. The
+            model then runs with the niceness of the calling thread.
 
     Raises:
-        StartupError: it can't be used; the message says what to do.
+        StartupError: the bundle can't be used; the message says what to do.
     """
     in_background(_import_runtime, niceness)
     from model.bundle.sessions import SessionSettings
@@ -78,30 +79,30 @@ def open_model(
     if bundle.manifest_sha256 != manifest_sha256:
         raise StartupError(f"{path} was replaced while it was opened: try again")
     sessions = SessionSettings(settings.device, settings.threads or None)
-    # First, so that the memory it takes is free again.
+    # First, so that its memory is free again.
     in_background(lambda: try_scoring(bundle, sessions), niceness)
     nicely = dataclasses.replace(sessions, opening_niceness=niceness)
     runner = _runner(bundle, settings, nicely)
     scorer = None
     with contextlib.ExitStack() as failing:
-        failing.callback(runner.close)  # or a version that is refused would keep a GPU's memory
+        failing.callback(runner.close)  # otherwise a refused version would keep a GPU's memory
         step_seconds = try_translating(bundle, runner, niceness)
         if bundle.scoring_path is not None:
             scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
         failing.pop_all()
-    # What is still to be opened, or mapped by that.
+    # Files that are opened later, or mapped by files opened later.
     late = (bundle.scoring_path, bundle.attention_path, bundle.weights_path)
     bundle.files.keep(*filter(None, late))
-    # On a device, a large encode takes hardly longer than a small.
+    # On a device, a large encode takes hardly longer than a small one.
     device = runner if isinstance(runner, DeviceRunner) else None
     budget = ENCODE_TOKEN_BUDGET if device is not None else None
     return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds, device)
 
 
 def _import_runtime() -> None:
-    """Import what takes long, and only here.
+    """Import ONNX Runtime and the runners, which takes long and tens of megabytes.
 
-    A server whose models run in processes of their own does not need its tens of megabytes.
+    A server with models in processes of their own never imports them.
     """
     # onnxruntime sends telemetry unless this is set before its import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

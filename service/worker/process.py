@@ -1,4 +1,4 @@
-"""Starting a model's process."""
+"""Starts a model's process."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ _MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
 
 
 class ModelProcess:
-    """Starts the process and waits until the model is open there.
+    """A model's process. Starts it and waits until the model is open in it.
 
     Args:
-        name: of the model, for messages.
-        open_model: opens it, there: a function of a module, or a `functools.partial` of one.
-        log_level, log_format: for `service.observability.logs.configure` there.
-        niceness: how nice the process's own modules are loaded.
-        open_seconds: after this time, the process is killed if the model is not open; None for no
+        name: name of the model, for messages.
+        open_model: opens the model in the process: a function of a module, or a
+            `functools.partial` of one.
+        log_level, log_format: arguments of `service.observability.logs.configure`.
+        niceness: niceness with which the process loads its own modules.
+        open_seconds: time after which the process is killed if the model is not open; None for no
             limit.
 
     Attributes:
-        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
+        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: same as in
             `service.worker.messages.Opened`.
-        pid: of the process.
+        pid: id of the process.
 
     Raises:
         StartupError: the model can't be served, or the process has ended; says what to do.
@@ -67,7 +68,7 @@ class ModelProcess:
                 pass_fds=[theirs.fileno()],
             )
         self.pid = self._process.pid
-        self._connection.settimeout(open_seconds)  # the answer comes in one go, at the end
+        self._connection.settimeout(open_seconds)  # the whole answer comes at the end
         with _killed_first(self.pid):
             opened = self._open(Open(open_model))
         self.limits: RunnerLimits = opened.limits
@@ -79,11 +80,11 @@ class ModelProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """Of the process, the negative number of a signal that killed it; None while it runs."""
+        """Exit status, or the negative number of the signal that killed it; None while it runs."""
         return self._process.poll()
 
     def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
-        """The step loop in the process. Times are of `time.monotonic`, which both share."""
+        """The step loop in the process. Both processes measure times with `time.monotonic`."""
         return ProcessLoop(self._name, self._process, self._connection, config, listener)
 
     def _open(self, message: Open) -> Opened:
@@ -113,7 +114,7 @@ class ModelProcess:
             while piece := self._connection.recv(PIECE_BYTES):
                 for answer in frames.feed(piece):
                     return answer
-        except ConnectionError:  # it ended before it had read what it was sent
+        except ConnectionError:  # it ended before it had read the message
             pass
         except TimeoutError as exc:
             raise StartupError(
@@ -125,7 +126,7 @@ class ModelProcess:
 
 @contextlib.contextmanager
 def _killed_first(pid: int) -> Iterator[None]:
-    """Have the kernel kill this process if memory runs out meanwhile, and not one that serves."""
+    """Let the kernel kill this process first if memory runs out within the `with` block."""
     file = Path(f"/proc/{pid}/oom_score_adj")
     try:
         before = file.read_text(encoding="ascii")
@@ -142,7 +143,7 @@ def _killed_first(pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _blocked(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals, for processes that are started meanwhile, too."""
+    """Block signals within the `with` block, also for processes started in it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

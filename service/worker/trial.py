@@ -1,7 +1,7 @@
 """A trial of a model before it serves: its graphs must do what its manifest promises.
 
 Without it, a bundle that contradicts itself would start, report SERVING and fail every request. The
-sizes that the graphs declare have been compared before (`model.bundle.graph_check`).
+sizes that the graphs declare have been compared already (`model.bundle.graph_check`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _TIMED_STEPS = 3
 
 
 def try_scoring(bundle: Bundle, settings: SessionSettings) -> None:
-    """Score a target of two tokens for a source of zeros, in a session that is closed again.
+    """Score a target of two tokens for a source of zeros, in a session of its own.
 
     Raises:
-        StartupError: it fails; names the graph and says what to do.
+        StartupError: scoring fails; names the graph and says what to do.
     """
     config, path = bundle.config, bundle.scoring_path
     if path is None:
@@ -54,18 +54,18 @@ def try_scoring(bundle: Bundle, settings: SessionSettings) -> None:
 def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner, niceness: int = 0) -> float:
     """Encode and step with the first row, up to the manifest's limits.
 
-    Nothing of it remains in the row: every encoded source replaces the one before.
+    This leaves nothing in the row, since every encoded source replaces the one before.
 
     Args:
-        bundle: what is tried.
-        runner: of it.
-        niceness: how much nicer than the calling thread all steps are done that aren't timed.
+        bundle: the bundle.
+        runner: runner of the bundle.
+        niceness: niceness of the steps that are not timed, relative to the calling thread.
 
     Returns:
-        Seconds of a step of one row.
+        Duration of a step of one row, in seconds.
 
     Raises:
-        StartupError: it fails; names the field and says what to do.
+        StartupError: an encode or a step fails; names the field and says what to do.
     """
     config, limits = bundle.config, runner.limits
     # The first lane has two runners for the same row: with all threads, and with one.
@@ -102,12 +102,12 @@ def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner, niceness:
         _plan(highest, limits.max_target_positions - 1),
     )
     if limits.max_source_positions > limits.max_target_positions:
-        # Otherwise the last step has shown that there are so many positions, at hardly any cost.
+        # If targets may be at least as long, the last step has tried all positions at little cost.
         num_source = min(limits.max_source_positions, _LONGEST_SOURCE)
         source_ids = (*[highest] * (num_source - 1), config.eos_id)
         what = f"a source of limits.max_source_positions ({num_source})"
         step(what, _plan(config.bos_id, 0, source_ids=source_ids))
-    if groups := bundle.token_groups:  # whose number matters where there are many candidates
+    if groups := bundle.token_groups:  # their number matters with many candidates
         num_candidates, by = config.vocab_size, f" by {groups} groups (resident.token_groups)"
     else:
         num_candidates, by = min(MAX_SAMPLED, config.vocab_size), ""

@@ -50,7 +50,7 @@ def missing(why: str) -> None:
 
 
 def run(*arguments: str | Path, cwd: Path) -> str:
-    """What the command writes to standard output. Fails with both streams if the command does."""
+    """Run a command; returns its standard output, or fails with both streams if it fails."""
     done = subprocess.run(
         [str(argument) for argument in arguments], cwd=cwd, capture_output=True, check=False
     )
@@ -88,7 +88,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
 
 
 def expected(address: str) -> list[str]:
-    """What either program prints, as our own client gets it."""
+    """The expected output of either program, by our own client."""
     with Client(address) as client:
         batch = client.translate(["A dog is running.", "Two men are playing chess."])
         *pieces, end = client.stream("A dog is running. It is brown.")

@@ -1,7 +1,7 @@
-"""As much of kustomize as docker/kubernetes uses, since few machines have the tool itself.
+"""The part of kustomize that docker/kubernetes uses, since few machines have the tool itself.
 
-A field that it doesn't know is an error, never passed over. Where kustomize is installed, a test
-compares what both make. Names of generated objects get no hash here.
+An unknown field is an error, never ignored. If kustomize is installed, a test compares the output
+of both. Names of generated objects get no hash here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def render(directory: Path) -> list[Manifest]:
     """The manifests of the overlay in `directory`.
 
     Raises:
-        ValueError: a kustomization has something that this does not know.
+        ValueError: a kustomization has an unknown field.
     """
     return _apply(directory, [])
 
 
 def _apply(directory: Path, manifests: list[Manifest]) -> list[Manifest]:
-    """`manifests` and the directory's own, with everything done to them that it says."""
+    """`manifests` and the directory's own, changed by its kustomization."""
     plan = yaml.safe_load((directory / "kustomization.yaml").read_text())
     if unknown := set(plan) - _FIELDS:
         raise ValueError(f"{directory}: {', '.join(sorted(unknown))}: not known here")
@@ -69,7 +69,7 @@ def _find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
 
 
 def _generate(kind: str, directory: Path, plan: Manifest, manifests: list[Manifest]) -> None:
-    """Add what a generator makes, or merge it into what there is."""
+    """Add the manifest of a generator, or merge it into an existing one."""
     name, behavior = plan.pop("name"), plan.pop("behavior", "create")
     lines = list(plan.pop("literals", []))
     for file in plan.pop("envs", []):

@@ -1,4 +1,4 @@
-"""Which metrics there are, and which ones an expression asks for."""
+"""The existing metrics, and the metrics in an expression."""
 
 import re
 from typing import Any
@@ -26,7 +26,7 @@ def metric_names(expression: str) -> set[str]:
     return set(_NAME.findall(bare)) - _WORDS
 
 
-# What rules read of Envoy: that it gives them out is seen where it runs, in the live tests.
+# Envoy's metrics in rules. The live tests, which run Envoy, check that it exports them.
 ENVOY = {"envoy_cluster_membership_healthy"}
 
 
@@ -57,7 +57,7 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 
 def adapter_queries(group_by: str = "pod", matchers: str = 'job="dragoman"') -> dict[str, str]:
-    """What the Prometheus adapter asks for each metric of the HorizontalPodAutoscaler."""
+    """The Prometheus adapter's query for each metric of the HorizontalPodAutoscaler."""
     values = yaml.safe_load((_COMPONENTS / "hpa/prometheus-adapter-values.yaml").read_text())
     return {
         rule["name"]["as"]: rule["metricsQuery"]
@@ -68,7 +68,7 @@ def adapter_queries(group_by: str = "pod", matchers: str = 'job="dragoman"') -> 
 
 
 def keda_queries() -> dict[str, str]:
-    """What KEDA asks, by trigger."""
+    """KEDA's queries, by trigger."""
     triggers = yaml.safe_load((_COMPONENTS / "keda/scaled-object.yaml").read_text())["spec"][
         "triggers"
     ]

@@ -1,4 +1,4 @@
-"""The checkers that other projects make, and what is said where one is missing."""
+"""Checkers of other projects, and the message if one is missing."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def tool(name: str) -> str:
 def optional_tool(*names: str) -> str:
     """The path of the first of `names` that is installed; without any, the test is skipped.
 
-    For what no package that we install has, and what other tests check in another way too.
+    For checkers that are in no installed package, if other tests check the same in another way.
     """
     for name in names:
         if found := _find(name):
@@ -44,7 +44,7 @@ def _find(name: str) -> str | None:
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """What the command writes, both streams. Fails with that if the command does."""
+    """Run a command; returns both streams, or fails with them if the command fails."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,

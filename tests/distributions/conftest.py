@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Distributions:
-    """What is published: of the server and of the client, to install and to build from."""
+    """The published files of server and client: wheels, and sources to build from."""
 
     folder: Path
     server_wheel: Path
@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 
 
 def run(*command: str | Path, cwd: Path, timeout: float = 240) -> str:
-    """What a command prints; if it fails, the test does, with what it printed."""
+    """Run a command; returns its output, or fails with it if the command fails."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,

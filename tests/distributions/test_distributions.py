@@ -1,4 +1,4 @@
-"""What is published can be installed, serves, and can be built from."""
+"""Published distributions can be installed, can serve, and can be built from source."""
 
 import json
 import tarfile

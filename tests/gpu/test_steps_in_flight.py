@@ -26,8 +26,8 @@ ROWS = 6 if device() == "cpu" else 32
 def scripted(case: Case) -> Iterator[StepPlan]:
     """Steps of rows that come, end, and are left by their clients.
 
-    All of it is decided before anything runs, so that it is the same however late the host looks. A
-    row whose client has left steps for nobody until somebody else gets it, or it is the last.
+    All of it is decided before anything runs, so that it does not depend on how late the host reads
+    results. A row without a client still steps, until another request gets it or it is the last.
     """
     chance = random.Random(7)
     sources = itertools.cycle(case.sources)
@@ -52,7 +52,7 @@ def scripted(case: Case) -> Iterator[StepPlan]:
 
 
 def carried_out(runner: DeviceRunner, case: Case) -> list[dict[int, int]]:
-    """What each step chose for the rows that have not ended; `runner.depth` steps are unseen."""
+    """Tokens chosen at each step for rows that have not ended, with `runner.depth` in flight."""
     futures: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
     found: list[dict[int, int]] = []
     ended: set[int] = set()

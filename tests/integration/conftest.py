@@ -17,11 +17,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="session")
 def bundle_path(bundle: Bundle) -> Path:
-    """Its directory."""
+    """The directory of the bundle."""
     return bundle.path
 
 
 @pytest.fixture(scope="session")
 def tokenizer(bundle: Bundle) -> Tokenizer:
-    """Its tokenizer."""
+    """The tokenizer of the bundle."""
     return bundle.tokenizer()

@@ -1,4 +1,4 @@
-"""A server whose model hangs at its first step, run as a process: DIRECTORY of a tokenizer."""
+"""A server with a model that hangs at its first step. Argument: a tokenizer's directory."""
 
 import logging
 import sys
@@ -16,10 +16,10 @@ from tests.integration.servers import any_ports, fake_runner, served
 
 
 class HangingRunner(FakeRunner):
-    """Says so when it hangs."""
+    """Prints a line when it hangs."""
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Never ends."""
+        """Block forever."""
         logging.getLogger(__name__).warning("hanging")
         return super().execute(plan)
 

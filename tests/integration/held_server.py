@@ -1,6 +1,6 @@
-"""A server that something holds, run as a process: DIRECTORY of a tokenizer, and `thread` or not.
+"""A server that can't end quickly. Arguments: a tokenizer's directory, and optionally `thread`.
 
-Its documents are read by hostile readers. With `thread`, a text is in a thread for ever.
+Hostile readers read its documents. With `thread`, a thread works on a text forever.
 """
 
 import asyncio

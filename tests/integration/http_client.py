@@ -14,7 +14,7 @@ from tests.integration.servers import Running
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered with."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,7 +27,7 @@ class Answer:
 
     @property
     def field(self) -> str:
-        """The field that its BadRequest names."""
+        """The field named in the answer's BadRequest."""
         [detail] = self.json["details"]
         return str(detail["fieldViolations"][0]["field"])
 
@@ -68,7 +68,7 @@ async def post(server: Running, path: str, body: Any, **headers: str) -> Answer:
 
 
 def raw_post(path: str, body: bytes, length: int | None = None) -> bytes:
-    """A POST as it goes over the wire; `length` is what it says that its body has."""
+    """The bytes of a POST request; `length` is the declared length of the body."""
     size = len(body) if length is None else length
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {size}\r\n\r\n".encode() + body

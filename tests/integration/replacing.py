@@ -1,4 +1,4 @@
-"""Replacing the model of a server: a bundle in place of another, and a steady load."""
+"""Tools to replace the model of a server under a steady load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def change(directory: Path, **fields: Any) -> None:
 
 
 def put(version: Path, place: Path) -> None:
-    """Replace the bundle in a directory as an operator should: by renames."""
+    """Replace the bundle in a directory by renames, as operators should."""
     prepared = place.with_name(f"{place.name}.new")
     shutil.copytree(version, prepared)
     if place.exists():
@@ -38,14 +38,14 @@ def put(version: Path, place: Path) -> None:
 
 
 async def texts_of(*models: Path, **pair: Any) -> list[str]:
-    """What a server of these models alone answers; `pair` is their languages if they have more."""
+    """Translations by a server of only these models; `pair` is for multilingual ones."""
     async with running_bundle(*models) as alone:
         batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS, **pair)
         return [translation.text for translation in batch.translations]
 
 
 def model_processes(server: int) -> list[int]:
-    """The processes of models that a server's process has started."""
+    """The model processes that a server has started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -61,11 +61,11 @@ class SteadyLoad:
     A call that fails fails the test.
 
     Args:
-        pair: the languages, `source` and `target`, where a server has several.
-        can_score: whether one model translates between them.
+        pair: languages, `source` and `target`, for a server with several.
+        can_score: whether a single model translates between them.
 
     Attributes:
-        phase: of the calls that start now.
+        phase: phase of the calls that start now.
         answers: translations by the phase that their calls started in, a tuple for each call.
     """
 
@@ -94,7 +94,7 @@ class SteadyLoad:
                 load._is_over = True
 
     async def next_phase(self) -> set[tuple[str, ...]]:
-        """Begin another phase; the first answers of its calls, of each kind."""
+        """Begin another phase; returns the first answers of its calls of each kind."""
         self.phase += 1
         answers = self.answers[self.phase]
         while {len(texts) for texts in answers} != {1, len(TEXTS)}:

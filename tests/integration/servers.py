@@ -40,7 +40,7 @@ from tests.fake_runner import FakeRunner, Script, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Of `dragoman serve`, in tests of neither limit: a slow machine takes its time and refuses nobody.
+# Options of `dragoman serve` for tests of neither limit, so that a slow machine refuses no call.
 NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
 
 # For the last lines of the log of a server that was killed.
@@ -51,7 +51,7 @@ needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two c
 
 
 def any_ports(**values: Any) -> Settings:
-    """Settings for a test: free ports, everything else as given or by default."""
+    """Settings for a test: free ports, one thread, and `values`; otherwise defaults."""
     return Settings(**{"port": 0, "metrics_port": 0, "threads": 1, **values})
 
 
@@ -72,7 +72,7 @@ def served(
     target: str = "de",
     refuses_overload: bool = False,
 ) -> ServedModel:
-    """A model that runs on `runner`; texts may wait for any time unless it `refuses_overload`."""
+    """A model that runs on `runner`; texts may wait forever unless it `refuses_overload`."""
     observer = ModelMetrics(metrics, name)
     config = EngineConfig(
         max_waiting=settings.max_waiting,
@@ -116,12 +116,12 @@ class Running:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     async def scrape(self) -> str:
-        """What /metrics gives over HTTP."""
+        """The text of /metrics over HTTP."""
         return await page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
 
 
 async def page(url: str) -> str:
-    """What a GET of `url` gives."""
+    """The body of a GET of `url`."""
 
     def get() -> str:
         with urllib.request.urlopen(url) as response:
@@ -216,7 +216,7 @@ class ServerProcess:
         return total(await page(self._serving["metrics"]), name, **labels)
 
     async def read_log_until(self, message: str) -> dict[str, Any]:
-        """Read its log until an entry with `message`, and give that."""
+        """Read the log up to an entry with `message`; returns that entry."""
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             entry = json.loads(line)
@@ -230,7 +230,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     async def end(self) -> int:
-        """Wait until it has ended; the exit status. The rest of its log is in `log`."""
+        """Wait for the end; returns the exit status. The rest of the log is in `log`."""
         await self.read_rest()
         return await self.process.wait()
 
@@ -258,7 +258,7 @@ async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess
 def server_process(
     *arguments: str | Path, variables: Mapping[str, str] | None = None
 ) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
-    """Run `dragoman serve` on free ports, until it serves; kill it in the end if it still runs."""
+    """Run `dragoman serve` on free ports until it serves; kill it at the end if it still runs."""
     options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
     arguments = "-m", "cli.main", "serve", *options, *arguments
     return python_process(*arguments, variables=variables)
@@ -268,7 +268,7 @@ def server_process(
 async def python_process(
     *arguments: str | Path, variables: Mapping[str, str] | None = None
 ) -> AsyncIterator[ServerProcess]:
-    """Run a server as Python's `arguments` say, like `server_process`.
+    """Run a server with these `arguments` of Python, like `server_process`.
 
     With further environment `variables`. It must not block its event loop.
     """

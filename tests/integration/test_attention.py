@@ -1,4 +1,4 @@
-"""`GetAttention` through a real server: what is asked for, what is refused, the command."""
+"""`GetAttention` through a real server: requests, refusals, the command."""
 
 from __future__ import annotations
 

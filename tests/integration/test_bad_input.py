@@ -1,4 +1,4 @@
-"""Everything odd or wrong that can be sent, while other requests go on and get their answers."""
+"""Odd and invalid requests of all kinds, while other requests continue and get their answers."""
 
 import asyncio
 import contextlib
@@ -38,9 +38,9 @@ NEIGHBOURS = ["A dog is running.", "Two men are playing the guitar in the street
 
 @contextlib.asynccontextmanager
 async def other_requests(server: Running) -> AsyncIterator[None]:
-    """Four clients that translate all the while; in the end all their answers must be right.
+    """Four clients that translate during the `with` block; all their answers must be right.
 
-    Each answers once before the body begins and once after it, so that they surround it.
+    Each gets an answer before the block begins and one after it, so that they surround it.
     """
     expected = (await server.client.translate(NEIGHBOURS)).translations
     assert all(item.error is None and item.text for item in expected)
@@ -142,7 +142,7 @@ async def test_nul_fails_its_item_only(server: Running) -> None:
 
 
 async def test_what_is_not_unicode_fails_its_item_only(server: Running) -> None:
-    """The client can't send it, and says so as the server would."""
+    """The client can't send such a text, and reports it in the same way as the server."""
     expected = (await server.client.translate(["A dog."])).translations[0]
     batch = await server.client.translate(["A dog.", "ab\ud800", "A dog."])
     first, bad, last = batch.translations
@@ -353,7 +353,7 @@ async def test_a_failing_model_fails_its_texts_only_and_is_not_shown(tokenizer: 
 
 
 class BrokenRunner(FakeRunner):
-    """Breaks its contract, which no engine can get over."""
+    """A runner that breaks its contract, after which no engine can continue."""
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """No output at all."""

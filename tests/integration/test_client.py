@@ -1,4 +1,4 @@
-"""What the client does by itself: try again, and spread its calls."""
+"""The client retries calls and spreads them over servers by itself."""
 
 import asyncio
 from pathlib import Path
@@ -141,7 +141,7 @@ async def test_a_deadline_of_the_client_ends_its_call(tokenizer: Tokenizer) -> N
 
 
 async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Tokenizer) -> None:
-    """By both clients, in calls and streams; unless they are told not to."""
+    """Both clients retry calls and streams, unless retries are switched off."""
     runner = fake_runner(tokenizer)
     async with running_fake(runner, tokenizer, max_waiting=2) as server:
 

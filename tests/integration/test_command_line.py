@@ -25,7 +25,7 @@ from tests.integration.servers import (
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     status: int
     output: bytes
@@ -39,7 +39,7 @@ def runner(tokenizer: Tokenizer) -> FakeRunner:
 
 @pytest.fixture
 async def server(runner: FakeRunner, tokenizer: Tokenizer) -> AsyncIterator[Running]:
-    """A server whose translations are the texts themselves."""
+    """A server that returns texts unchanged."""
     async with running_fake(runner, tokenizer, max_characters=1000) as made:
         yield made
 
@@ -359,7 +359,7 @@ async def test_at_a_terminal_it_says_that_it_waits(server: Running) -> None:
 
 
 def everything(terminal: int) -> str:
-    """What is written to a terminal until its other side is closed."""
+    """Read a terminal until its other side is closed."""
     shown = b""
     with contextlib.suppress(OSError):  # which is how Linux tells of that
         while part := os.read(terminal, 100_000):

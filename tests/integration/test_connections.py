@@ -1,4 +1,4 @@
-"""Connections end now and then, so that clients look again who is there; calls don't notice."""
+"""Connections end from time to time, so that clients find new servers; no call is affected."""
 
 import asyncio
 import contextlib

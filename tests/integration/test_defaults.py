@@ -1,4 +1,4 @@
-"""What a server exposes without being told to: where it listens, and what its log says."""
+"""Defaults of a server: the addresses it listens on, and the content of its log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ UNKNOWN_KEY = "drg_0123456789abcdef_" + "A" * 43
 
 
 def processes(root: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children = Path(f"/proc/{root}/task/{root}/children").read_text(encoding="ascii").split()
     return [root, *(pid for child in children for pid in processes(int(child)))]
 
 
 def listening(pids: list[int]) -> list[str]:
-    """The addresses in hexadecimal that some processes listen on, over TCP or UDP."""
+    """The addresses, in hexadecimal, on which some processes listen for TCP or UDP."""
     held = set()
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -94,7 +94,7 @@ async def test_neither_logs_nor_metrics_nor_traces_hold_a_text_or_a_key(
 
 
 async def call_in_all_ways(server: ServerProcess, url: str, key: str) -> None:
-    """Calls that succeed, and calls that fail for the reasons that there are."""
+    """Make calls that succeed, and calls that fail for every possible reason."""
     async with AsyncClient(server.address, timeout=60, api_key=key) as client:
         await client.translate([f"A {WORD} .", f"\0{WORD}"], source="en", target="de")
         async for _ in client.stream(f"A {WORD} .", source="en", target="de"):

@@ -1,4 +1,4 @@
-"""Texts of languages that the request does not name, over real ports."""
+"""Texts in languages that the request does not name, over real ports."""
 
 from __future__ import annotations
 

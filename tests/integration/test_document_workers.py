@@ -1,4 +1,4 @@
-"""Documents that hold their reader: what happens to them, to others, and to the server."""
+"""Documents that block their reader: the effect on them, on others, and on the server."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses descriptor
 def with_hostile_readers(
     tokenizer: Tokenizer, **values: Any
 ) -> contextlib.AbstractAsyncContextManager[Running]:
-    """A server of one model whose documents are read by `hostile_readers`."""
+    """A server of one model, with `hostile_readers` for documents."""
     metrics, settings = ServerMetrics(), any_ports(**values)
     registry = Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
     return running(settings, metrics, registry, MODULE)
 
 
 def both_ways(tokenizer: Tokenizer, settings: Settings, metrics: ServerMetrics) -> Registry:
-    """Models from English into German and back."""
+    """Models from English to German and back."""
     return Registry(
         [
             served(
@@ -69,7 +69,7 @@ async def translate(client: AsyncClient, content: bytes, **options: Any) -> byte
 
 
 def num_read(server: Running) -> float:
-    """Documents that a worker has read."""
+    """The number of documents that workers have read."""
     return server.metric("dragoman_document_work_duration_seconds_count", work="read")
 
 

@@ -1,4 +1,4 @@
-"""The engine with real graphs: nobody's answer depends on who else is there."""
+"""The engine with real graphs: an answer does not depend on other requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 
 NUM_REQUESTS = 200
 MAX_ROWS = 16
-# So few that rows go from one lane to several and back.
+# Few enough that rows change between one lane and several.
 TURN_ROWS_PER_LANE = 3
 
 
@@ -61,7 +61,7 @@ def runner_of(bundle: Bundle, num_lanes: int) -> OnnxRunner | OnnxLanes:
 async def answers(
     bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool, num_lanes: int = 0
 ) -> tuple[list[GenerationResult], float]:
-    """Each source's result, and the mean number of rows in a step."""
+    """The result of each source, and the mean number of rows in a step."""
     counter = RowCounter()
     runner = runner_of(bundle, num_lanes)
     config = EngineConfig(encode_token_budget=64, turn_rows_per_lane=TURN_ROWS_PER_LANE)
@@ -80,7 +80,7 @@ async def answers(
 
 
 async def client(engine: Engine, source: tuple[int, ...], *, is_late: bool) -> GenerationResult:
-    """One client of many: it comes at once or at some time, and some give up or listen."""
+    """One client of many: it starts at once or later, and some cancel or stream."""
     chance = random.Random(hash(source))
     turns = chance.randrange(60)
     for _ in range(turns if is_late else 0):
@@ -104,7 +104,7 @@ def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def answers_alone(bundle: Bundle) -> tuple[list[GenerationResult], float]:
-    """What `answers` gives one after another."""
+    """The results of `answers` one after another."""
     return asyncio.run(answers(bundle, sources_of(bundle.config), together=False))
 
 
@@ -148,7 +148,7 @@ def searches_of(config: ModelConfig) -> list[GenerationRequest]:
 
 @pytest.fixture(scope="module")
 def found_alone(bundle: Bundle) -> list[GenerationResult]:
-    """What `found` gives one after another."""
+    """The results of `found` one after another."""
     return asyncio.run(found(bundle, searches_of(bundle.config), together=False))
 
 
@@ -156,7 +156,7 @@ def found_alone(bundle: Bundle) -> list[GenerationResult]:
 async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
     bundle: Bundle, found_alone: list[GenerationResult], num_lanes: int
 ) -> None:
-    """Neighbours, joins, leaves, padding, beams that are reordered and moved: all at random."""
+    """Neighbours, joins, leaves, padding, and reordered and moved beams, all at random."""
     alone = found_alone
     together = await found(bundle, searches_of(bundle.config), together=True, num_lanes=num_lanes)
     for one, other in zip(alone, together, strict=True):
@@ -178,7 +178,7 @@ async def found(
         chance = random.Random(hash(request.source_ids))
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
-        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+        if chance.random() < 0.3:  # another client's request, which is cancelled half-way
             impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()

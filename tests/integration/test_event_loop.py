@@ -1,4 +1,4 @@
-"""Requests that are as large as they may be: none blocks the event loop, which `running` checks."""
+"""The largest accepted requests do not block the event loop, which `running` checks."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ async def place_of_the_last(
     api_key: str = "",
     keys: str = "",
 ) -> int:
-    """Somebody makes 100 calls, then somebody one more; how many were begun before that one."""
-    # Not by our own client, which sends no id that no server takes.
+    """Make 100 calls, then one with other metadata; returns how many began before that one."""
+    # Sent without our own client, which refuses ids that no server accepts.
     metadata = [(conversions.CLIENT_ID, last_id)] if last_id else []
     if api_key:
         metadata.append(("x-api-key", api_key))
@@ -117,8 +117,8 @@ async def test_two_hundred_calls_that_are_repeated_at_once_keep_nobody_out(
     model = served(runner, tokenizer, settings, metrics, refuses_overload=True)
     engine, num_refused = model.engine, 0
     assert isinstance(engine, Engine)
-    # It has learnt that each row takes its time: most of the two hundred would wait for too long,
-    # and half of the rows are enough.
+    # The engine has learnt that each row takes time: most of the two hundred calls would wait too
+    # long, and half of the rows are enough.
     for rows in (1, 16):
         engine._admission.iterated([Iteration(0, rows, rows, seconds=0.016 * rows)] * 200)
     async with (

@@ -1,4 +1,4 @@
-"""Clients that go away: their rows are free before the next step, and others don't notice."""
+"""Clients that disconnect: their rows are free before the next step, without effect on others."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from tests.integration.servers import Running, fake_runner, running_fake
 
 
 async def until_inside(server: Running, num_sentences: int) -> None:
-    """Wait until the engine has so many, of calls that have come over the wire."""
+    """Wait until the engine has this number of sequences, from calls that have arrived."""
     engine = server.registry.get("fake").engine
     assert isinstance(engine, Engine)
     while engine._admission.num_taken < num_sentences:

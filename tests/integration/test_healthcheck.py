@@ -1,4 +1,4 @@
-"""`python -m service.ports.healthcheck`, which containers run beside their server."""
+"""`python -m service.ports.healthcheck`, which containers run to check their server."""
 
 import asyncio
 import sys

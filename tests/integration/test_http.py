@@ -93,7 +93,7 @@ async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) 
 
 
 def held(made: Running) -> tuple[int, ...]:
-    """What calls and transfers hold of their quotas."""
+    """The units of quotas held by calls and transfers."""
     tracker, http = made.server._tracker, made.server._http
     assert http is not None
     transfers = http.app._transfers
@@ -278,7 +278,7 @@ async def test_a_slow_reader_is_within_the_quotas_and_the_least_rate(tokenizer: 
 
 
 class _LargeAnswers(TranslationServicer):
-    """A servicer whose translations have `size` bytes."""
+    """A servicer that returns translations of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(Backend(ServerMetrics()))
@@ -420,7 +420,7 @@ async def test_a_connection_idles_after_an_early_answer() -> None:
 
 
 async def test_an_early_answer_waits_for_the_rest_of_the_body() -> None:
-    """A client that sends into a connection that is closed loses the answer."""
+    """A client that still sends when the connection is closed would lose the answer."""
     rest = b"0123456789" * 300_000  # nearly the largest message
     server = ContractServer(*_unserved(), "127.0.0.1", 0)
     await server.start()
@@ -497,7 +497,7 @@ async def test_pages_of_other_sites_are_refused(
 
 
 async def test_a_page_of_another_site_makes_no_call(tokenizer: Tokenizer) -> None:
-    """Whatever the path and the method: browsers send what an image's URL asks for."""
+    """This holds for all paths and methods: browsers request the URL of any image."""
     async with serving(tokenizer) as made:
         http = made.server._http
         assert http is not None

@@ -41,7 +41,7 @@ class KeyFile:
         self.stored: dict[str, keys.StoredKey] = {}
 
     def add(self, name: str, **values: Any) -> str:
-        """Add a key, and give it."""
+        """Add a key, and return it."""
         key, stored = keys.new_key(keys.principal_of({"name": name, **values}))
         self.stored[stored.id] = stored
         write_keys(self.path, self.stored)
@@ -69,7 +69,7 @@ def runner(tokenizer: Tokenizer) -> FakeRunner:
 async def serving(
     runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, **settings: Any
 ) -> AsyncIterator[tuple[Running, Any]]:
-    """A server with keys, and a stub, which sends none by itself."""
+    """A server with keys, and a stub that sends no key by default."""
     given = {"keys": str(file.path), "http_port": 0, **settings}
     async with (
         running_fake(runner, tokenizer, **given) as server,
@@ -168,7 +168,7 @@ async def test_a_key_allows_some_models_and_calls_only(
     async with serving(runner, tokenizer, file) as (server, stub):
         code, message, _ = await failure(stub.Translate(request(), metadata=other_model))
         assert (code, "fake" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
-        # Of texts whose languages are detected, those that need the model fail alone.
+        # With detected languages, only the texts that need the model fail.
         detected = request(
             "The dog is running over the green field.",
             "Der Hund läuft über die grüne Wiese und bellt laut.",

@@ -1,7 +1,7 @@
-"""A larger model as two cores serve it by default: two lanes, in a process of the model's own.
+"""A larger model with the defaults on two cores: two lanes, in a process of its own.
 
-Beside the lanes, texts are encoded on a thread of their own. Whoever is cancelled or comes too late
-there: the others get what each gets alone.
+A separate thread encodes texts. Even if requests are cancelled or expire there, the others get the
+same results as alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODEL = "wide"
 PAIRS = list(itertools.permutations(SENTENCES, 2))
 PAIR_GROUPS = [PAIRS[start : start + 4] for start in range(0, 32, 4)]
 
-# What is not waited for: more than can be done while the others are answered.
+# Requests that are not waited for: more work than fits in the time of the others.
 LONG = SENTENCES * 75
 MANY_PAIRS = PAIRS * 18
 
@@ -43,7 +43,7 @@ IDLE = (
 
 
 def various_texts(count: int) -> list[str]:
-    """Of one sentence or two, each of some words."""
+    """Texts of one or two sentences of several words."""
     chance = random.Random(3)
     words = " ".join(SENTENCES).replace(".", "").split()
 
@@ -58,7 +58,7 @@ TEXTS = various_texts(10)
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """With the fewest decoder weights that get two lanes: a smaller decoder gets one."""
+    """A bundle with the smallest decoder that gets two lanes."""
     return tiny_bundle(
         tmp_path_factory.mktemp("bundles") / MODEL,
         name=MODEL,
@@ -71,11 +71,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @dataclass(frozen=True)
 class Known:
-    """What each gets alone.
+    """The answer to each request alone.
 
     Attributes:
-        translations: of `TEXTS`.
-        scores: of `PAIR_GROUPS`.
+        translations: translations of `TEXTS`.
+        scores: scores of `PAIR_GROUPS`.
     """
 
     translations: list[Translation]
@@ -83,14 +83,14 @@ class Known:
 
     @classmethod
     async def ask(cls, client: AsyncClient) -> Known:
-        """One after another."""
+        """Make the calls one after another."""
         return cls(
             [(await client.translate([text])).translations[0] for text in TEXTS],
             [(await client.score(pairs)).scores for pairs in PAIR_GROUPS],
         )
 
     def again(self, client: AsyncClient) -> list[Coroutine[Any, Any, None]]:
-        """The same calls, and streams of the same texts, each of which checks its answer."""
+        """Make the same calls, and streams of the same texts; each checks its answer."""
         calls = [
             check(client, text, expected)
             for text, expected in zip(TEXTS, self.translations, strict=True)
@@ -125,9 +125,9 @@ async def check_scores(
 async def running_calls(
     server: ServerProcess, channel: grpc.aio.Channel
 ) -> tuple[list[grpc.aio.Call], list[grpc.aio.Call]]:
-    """Scores, and translations of both kinds, that are far from their end.
+    """Start scores and both kinds of translations, which take long.
 
-    They have begun, in both lanes. The scores are of one client, so that the first is computed.
+    They have begun in both lanes. All scores are of one client, so that the first one is computed.
     """
     stub = TranslationServiceStub(channel)
     numbers = itertools.count()
@@ -161,7 +161,7 @@ async def running_calls(
 
 
 async def num_wide_steps(server: ServerProcess) -> float:
-    """Steps of one lane beside another: together they had more rows than there are in one."""
+    """The number of steps of two lanes at a time: together they had more rows than one lane has."""
     narrow = await server.metric("dragoman_step_rows_bucket", le=f"{MAX_ROWS / 2}")
     return await server.metric("dragoman_step_rows_count") - narrow
 

@@ -17,7 +17,7 @@ NUM_CLIENTS = 200
 
 
 def mixed_texts(count: int) -> list[list[str]]:
-    """For each client a request of one to three texts, of one word up to several sentences."""
+    """A request for each client, of one to three texts, from one word to several sentences."""
     chance = random.Random(7)
     words = " ".join(SENTENCES).split()
 

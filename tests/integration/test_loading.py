@@ -1,4 +1,4 @@
-"""What is checked before models are loaded, and what a failure leaves behind."""
+"""Checks before models are loaded, and the state after a failure."""
 
 from __future__ import annotations
 

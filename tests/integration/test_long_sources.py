@@ -1,4 +1,4 @@
-"""A model for long sources through a real server: limits of both sides, and what it can't do."""
+"""A model for long sources through a real server: limits of both sides, unsupported options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dragoman serve` as a process: what it refuses to start with, and how it ends."""
+"""`dragoman serve` as a process: errors at the start, and its end."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ Damage = Callable[[Path], None]
 
 
 async def fails_to_start(*arguments: str | Path) -> str:
-    """What `dragoman serve` says on standard error when it can't start."""
+    """Standard error of `dragoman serve` when it can't start."""
     process = await dragoman(
         "serve",
         *("--port", "0", "--metrics-port", "0", "--threads", "1"),

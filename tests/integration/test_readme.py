@@ -1,4 +1,4 @@
-"""The examples of README.md and proto/README.md that talk to a server do what they say."""
+"""The examples of README.md and proto/README.md that call a server give the documented output."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:
 
 
 def as_grpcurl(arguments: list[str], address: str) -> dict[str, Any]:
-    """What grpcurl does with the arguments: get the contract, send JSON, print JSON."""
+    """Do the same as grpcurl with these arguments: get the contract, send JSON, return JSON."""
     body = json.loads(arguments[arguments.index("-d") + 1]) if "-d" in arguments else {}
     assert arguments[0] == "-plaintext"
     assert arguments[-2] == SERVER

@@ -1,4 +1,4 @@
-"""Models are replaced in a running server, sleep and wake, and no call is lost."""
+"""Models of a running server are replaced, sleep and wake, and no call is lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ pytestmark = needs_two_cores
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two versions of one model, with other weights."""
+    """Two versions of one model, with different weights."""
     folder = tmp_path_factory.mktemp("versions")
     for number in (1, 2):
         directory = folder / str(number)
@@ -63,7 +63,7 @@ UNCHANGED = "model tiny was not replaced: its bundle is unchanged, version {}"
 
 
 async def reload(server: Running, *arguments: str | Path) -> tuple[int, str]:
-    """Run `dragoman reload`; its status, and what it prints."""
+    """Run `dragoman reload`; returns its status and output."""
     words = ["reload", "--admin", f"127.0.0.1:{server.server.admin_port}", *map(str, arguments)]
     result = await asyncio.to_thread(CliRunner().invoke, app, words)
     return result.exit_code, result.output.strip()
@@ -72,7 +72,7 @@ async def reload(server: Running, *arguments: str | Path) -> tuple[int, str]:
 async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
     versions: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Every answer is of one of the two versions, whole; those after a swap are of the new one."""
+    """Each answer is entirely of one version; after a swap, it is of the new one."""
     live = tmp_path / "live"
     put(versions[0], live)
     known = [await texts_of(version) for version in versions]
@@ -246,7 +246,7 @@ async def test_a_bundle_that_changes_while_the_models_load_is_reloaded(
 async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
     tokenizer: Tokenizer,
 ) -> None:
-    """If it can't be opened, they end with UNAVAILABLE and the reason."""
+    """If the model can't be opened, calls end with UNAVAILABLE and the reason."""
     settings, metrics = any_ports(), ServerMetrics()
     may_open, is_opening = threading.Event(), threading.Event()
     errors = [StartupError("weights.bin is missing")] * 3  # a wake opens it up to three times

@@ -53,7 +53,7 @@ def german_french(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def both(german_french: Path) -> AsyncIterator[Running]:
-    """A server of the shipped model, English to German, and of that one."""
+    """A server of the included model, English to German, and of the German-French one."""
     async with serving(*shipped_models(), german_french) as made:
         yield made
 
@@ -71,7 +71,7 @@ async def test_a_text_goes_through_both_models_if_none_translates_directly(both:
     assert (german.model, german.pivot_model, german.pivot_language) == ("en-de", "", "")
     for text, middle, result in zip(TEXTS, german.translations, pivoted.translations, strict=True):
         french = await client.translate([middle.text], source="de", target="fr")
-        # What the second model writes no word for is copied: then it is the text's own.
+        # A line without words in the second translation is copied from the original text.
         lines = (each.split("\n") for each in (text, middle.text, french.translations[0].text))
         expected = [own if last == first else last for own, first, last in zip(*lines, strict=True)]
         assert result.text.split("\n") == expected

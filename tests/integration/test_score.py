@@ -1,4 +1,4 @@
-"""`Score` and alignments through a real server: what is asked for, what is refused, the command."""
+"""`Score` and alignments through a real server: requests, refusals, the command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def server(bundle_path: Path) -> AsyncIterator[Running]:
 
 @pytest.fixture
 async def old_server(bundle_path: Path, tmp_path: Path) -> AsyncIterator[Running]:
-    """Of a bundle from before there was a scoring graph."""
+    """A server of an old bundle without a scoring graph."""
     old = Path(shutil.copytree(bundle_path, tmp_path / "old"))
     manifest = json.loads((old / "bundle.json").read_text(encoding="utf-8"))
     del manifest["graphs"]["scoring"], manifest["scoring"], manifest["sha256"]["scoring.onnx"]
@@ -119,7 +119,7 @@ async def test_hypotheses_come_with_their_alignments(
 
 
 async def test_what_was_given_is_aligned_like_the_rest(server: Running) -> None:
-    """A given beginning costs no log-probability, but it has its places in source and text."""
+    """A given beginning has log-probability 0, but is aligned with source and text."""
     search = Search(beam_size=2, target_prefix="Zwei Männer")
     [translation] = (
         await server.client.translate(["Two men."], search=search, return_alignments="soft")
@@ -229,7 +229,7 @@ async def test_an_old_bundle_translates_and_says_how_it_could_score(old_server: 
 async def test_a_bundle_that_was_replaced_is_scored_and_aligned_as_it_was(
     server: Running, bundle: Bundle, tmp_path: Path
 ) -> None:
-    """Scoring is opened when it is first needed, from what was there when the model was loaded."""
+    """Scoring is opened at first use, from the files with which the model was loaded."""
     directory = Path(shutil.copytree(bundle.path, tmp_path / "bundle"))
     other = tiny_bundle(tmp_path / "other", seed=1)
     async with running_bundle(directory) as replaced:

@@ -1,4 +1,4 @@
-"""Searches as a client asks for them, and what comes back."""
+"""Search options in clients' requests, and their results."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_samples_of_one_text_in_one_call(
 
 
 async def test_a_length_that_is_asked_for_is_given_beyond_the_default(real: Running) -> None:
-    """The default limit of a short text is less than the model's, 64."""
+    """The default limit for a short text is lower than the model's limit, 64."""
     plain, asked = Search(suppressed_tokens=("</s>",)), Search(min_new_tokens=63)
     [limited] = await tokens_of(real, plain, "A")
     assert len(limited) < 60
@@ -248,7 +248,7 @@ async def test_the_command_line_searches_too(real: Running) -> None:
 
 
 async def command(real: Running, *arguments: str, given: bytes) -> str:
-    """What `dragoman translate` writes."""
+    """The output of `dragoman translate`."""
     process = await dragoman(
         "translate",
         *("--server", real.address),

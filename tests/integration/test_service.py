@@ -1,4 +1,4 @@
-"""The service as a client sees it."""
+"""The service from a client's point of view."""
 
 import asyncio
 import dataclasses
@@ -48,7 +48,7 @@ TEXTS = [
 
 @pytest.fixture
 async def echoing(tokenizer: Tokenizer) -> AsyncIterator[Running]:
-    """A server whose translations are the texts themselves."""
+    """A server that returns texts unchanged."""
     async with running_fake(fake_runner(tokenizer), tokenizer) as made:
         yield made
 

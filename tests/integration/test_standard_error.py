@@ -1,4 +1,4 @@
-"""`dragoman serve` whose standard error does not take what is logged."""
+"""`dragoman serve` with a standard error that takes no log lines."""
 
 import asyncio
 import contextlib

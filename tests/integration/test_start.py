@@ -1,4 +1,4 @@
-"""What a server does before it serves."""
+"""The behaviour of a server before it serves."""
 
 import asyncio
 import json
@@ -158,7 +158,7 @@ async def test_connections_beyond_the_open_files_are_refused_and_told_of(bundle_
 
 
 async def test_a_server_whose_terminal_is_closed_ends(bundle_path: Path) -> None:
-    """SIGHUP replaces models otherwise, of a server in a terminal too."""
+    """While the terminal is open, SIGHUP replaces models, also of a server in a terminal."""
     terminal, its_end = os.openpty()
     process = await dragoman(
         *("serve", "--port", "0", "--metrics-port", "0", "--in-process", "--model", bundle_path),

@@ -1,4 +1,4 @@
-"""Things, glossaries and letter case through a server, with the included model; by any weights."""
+"""Things, glossaries and letter case through a server with the included model, for any weights."""
 
 from __future__ import annotations
 

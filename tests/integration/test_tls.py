@@ -44,7 +44,7 @@ async def secure(
 
 
 async def handshake(port: int, context: ssl.SSLContext) -> tuple[str, str]:
-    """The version of TLS and the serial number of the certificate that a port shows."""
+    """The TLS version of a port, and the serial number of its certificate."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     connection = writer.get_extra_info("ssl_object")
     writer.close()
@@ -228,7 +228,7 @@ async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenize
 
 @contextlib.contextmanager
 def grpc_server(folder: CertificateFolder | None, *, mutual: bool = False) -> Iterator[str]:
-    """The address of a server that no call reaches; it may have a certificate that is not valid."""
+    """The address of a server that gets no calls; its certificate may be invalid."""
     server = grpc.server(ThreadPoolExecutor(1))
     if folder is None:
         port = server.add_insecure_port("127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Traces of calls, as a receiver of OTLP gets them."""
+"""Traces of calls that a receiver of OTLP gets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRET = "Xylophon"  # a text, which no span may hold
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    """Of gRPC, which this process exports to."""
+    """A gRPC receiver that this process exports to."""
     with grpc_receiver() as made:
         set_variables(monkeypatch, made)
         yield made

@@ -24,7 +24,7 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
 
 
 async def run(server: Running, *arguments: str | Path) -> tuple[int, str, str]:
-    """The exit status, the output and the errors of the command."""
+    """Run the command; returns exit status, output and errors."""
     process = await dragoman(
         "translate-file",
         *("--server", server.address, "--from", "en", "--to", "de"),

@@ -1,4 +1,4 @@
-"""A gRPC server with our contract whose delays a test prescribes."""
+"""A gRPC server with our contract and delays that a test sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Behaviour = Callable[["FakeServer", int, Any], None]
 
 
 class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
-    """Answers every text with itself, after what `behaviour` does."""
+    """Answers every text with itself, after calling `behaviour`."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
@@ -110,7 +110,7 @@ class Stall:
 
 @contextlib.contextmanager
 def fake_server(behaviour: Behaviour) -> Iterator[FakeServer]:
-    """Run one on a free port."""
+    """Run a `FakeServer` on a free port."""
     server = FakeServer(behaviour)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""A server in virtual time that answers one request after another, first come first served."""
+"""A server in virtual time that answers one request at a time, in the order of arrival."""
 
 from __future__ import annotations
 

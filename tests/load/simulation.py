@@ -1,7 +1,7 @@
 """An engine in virtual time: real admission control and scheduler, and a model that costs seconds.
 
-What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one,
-call by call, so that minutes of load take seconds and give the same figures on every machine.
+One thread does the work of `service.engine.engine` and `service.batching.step_loop`, call by call,
+so that minutes of load take seconds and give the same figures on every machine.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ MAX_TARGET = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What an iteration costs, in seconds.
+    """The cost of an iteration, in seconds.
 
     Attributes:
-        step, row: a step of n rows takes step + n * row.
-        source_token: to encode one.
-        call: to take a call and to answer or refuse it, on cores that the steps need.
+        step, row: coefficients of a step's duration: n rows take step + n * row.
+        source_token: time to encode a token.
+        call: time to receive a call and to answer or refuse it, on the cores of the steps.
     """
 
     step: float
@@ -54,7 +54,7 @@ class Cost:
     call: float = 0.0
 
     def capacity(self, max_rows: int, lengths: Sequence[tuple[int, int]]) -> float:
-        """Sequences of these lengths that the widest batch answers in a second."""
+        """The number of sequences of these lengths that the widest batch answers in a second."""
         source, target = np.mean(lengths, axis=0)
         a_sequence = target * (self.step + max_rows * self.row) / max_rows
         return float(1.0 / (a_sequence + source * self.source_token + self.call))
@@ -70,11 +70,11 @@ class Arrival:
     """One text to translate.
 
     Attributes:
-        at: when.
-        source, target: tokens; the model gives so many.
-        seconds: its latency, once it is answered.
-        refused: the error in place of an answer.
-        would_refuse: likewise, in a simulation that admits them nevertheless.
+        at: time of arrival, in seconds.
+        source, target: number of tokens of the text and of its translation.
+        seconds: latency, after the answer.
+        refused: error in place of an answer.
+        would_refuse: the error of a refusal, in a simulation that admits refused requests.
     """
 
     at: float
@@ -122,9 +122,9 @@ class Simulation:
     """Serves arrivals.
 
     Args:
-        cost: of the model.
-        max_rows, max_waiting, max_queue_seconds: as for the engine.
-        lets_in: the share of refused requests that is admitted nevertheless.
+        cost: cost of the model's iterations.
+        max_rows, max_waiting, max_queue_seconds: limits of the engine.
+        lets_in: fraction of refused requests that is admitted anyway.
     """
 
     def __init__(
@@ -162,11 +162,11 @@ class Simulation:
         arrivals: Iterable[Arrival],
         then: Callable[[Arrival], Arrival | None] = lambda _: None,
     ) -> None:
-        """Until all are answered or refused.
+        """Run until all arrivals are answered or refused.
 
         Args:
-            arrivals: the first ones.
-            then: what comes after one that was answered or refused.
+            arrivals: the first arrivals.
+            then: returns the next arrival after one that was answered or refused.
         """
         self._then = then
         for arrival in arrivals:
@@ -185,7 +185,7 @@ class Simulation:
             seconds = self.now - started
 
     def serve_closed(self, users: Sequence[Arrival], further: Sequence[Arrival]) -> None:
-        """As `serve`, but each further one comes when one before it has been answered."""
+        """Like `serve`, but each further arrival comes when an earlier one has been answered."""
         remaining = list(further)
 
         def then(arrival: Arrival) -> Arrival | None:
@@ -266,6 +266,6 @@ class Simulation:
 
 
 def percentile(arrivals: Iterable[Arrival], q: float) -> float:
-    """Of the latencies of answered arrivals; nan without any."""
+    """A percentile of the latencies of answered arrivals; nan without any."""
     seconds = [arrival.seconds for arrival in arrivals if arrival.seconds is not None]
     return float(np.percentile(seconds, q)) if seconds else math.nan

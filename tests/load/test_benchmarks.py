@@ -1,4 +1,4 @@
-"""The benchmarks from end to end, on a model so small and so shortly that figures mean nothing."""
+"""The benchmarks from end to end, with a tiny model and so short that figures mean nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHORT = Round(0.3, 0.1, 1)
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the models of all tests here are made, once."""
+    """The directory of the models of all tests in this file, which are made once."""
     return tmp_path_factory.mktemp("models")
 
 

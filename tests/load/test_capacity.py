@@ -1,4 +1,4 @@
-"""The search for the capacity of a server that is known, in virtual time and as people run it."""
+"""The search for the capacity of a server with a known one, in virtual time and by the command."""
 
 from __future__ import annotations
 

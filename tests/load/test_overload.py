@@ -1,4 +1,4 @@
-"""Overload in virtual time: what is refused, and what others notice."""
+"""Overload in virtual time: refused calls, and the effect on other clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_half_as_much_again_as_it_carries(cost: Cost, max_rows: int) -> None:
     assert percentile(accepted, 99) <= 2 * percentile(usual, 99)
     ends = [arrival.at + arrival.seconds for arrival in offered if arrival.seconds is not None]
     assert sum(warm < end < seconds for end in ends) / (seconds - warm) >= 0.9 * capacity
-    # What stands in the queue is bounded by time, far below its capacity.
+    # Time bounds the length of the queue, far below its capacity.
     assert overloaded.most_inside < max_rows + 4096 // 4
     for arrival in offered:
         assert arrival.in_time or isinstance(arrival.refused, ResourceExhaustedError)
@@ -89,7 +89,7 @@ def test_it_is_itself_again_within_a_second(cost: Cost, max_rows: int) -> None:
 
 
 def test_users_who_wait_for_their_answers_are_not_refused() -> None:
-    """A closed loop of as many users as there are rows, twice: it queues, and that is all right."""
+    """A closed loop with twice as many users as rows queues, and is not overload."""
     simulation = Simulation(BASE, 64)
     rng = np.random.default_rng(0)
     lengths = real_lengths()
@@ -171,7 +171,7 @@ def test_nor_do_they_take_answers_from_others() -> None:
 
 
 def test_a_full_queue_has_room_left_for_others() -> None:
-    """By quota, where the operator allows any wait."""
+    """The quota leaves room even if the operator allows any wait."""
     simulation = Simulation(BASE, 8, max_waiting=120, max_queue_seconds=3600.0)
     flood = [Arrival(0.0, 10, 20, client="many") for _ in range(1000)]
     others = [Arrival(0.001, 10, 20, client=f"one {number}") for number in range(12)]
@@ -192,7 +192,7 @@ def test_a_beam_takes_as_much_quota_as_rows() -> None:
 @pytest.mark.parametrize("patience", [0.5, 1.5])
 @pytest.mark.parametrize("load", [0.9, 1.5, 3.0])
 def test_hardly_anybody_is_refused_who_would_have_made_it(load: float, patience: float) -> None:
-    """One in twenty of those refused is admitted nevertheless; what becomes of them?"""
+    """One in twenty refused calls is admitted anyway, to see whether it would miss its deadline."""
     simulation = Simulation(BASE, 64, max_queue_seconds=float("inf"), lets_in=0.05)
     rate = load * BASE.capacity(64, real_lengths())
     arrivals = poisson(rate, 6000 / rate, seed=9)
@@ -220,7 +220,7 @@ def test_what_cannot_make_its_deadline_wastes_little() -> None:
 
 
 def test_slow_steps_are_not_held_against_it_for_ever() -> None:
-    """A neighbour was noisy for a while, and all requests have short deadlines."""
+    """A noisy neighbour slowed the machine for a while, and all requests have short deadlines."""
     simulation = Simulation(BASE, 64)
     simulation.cost = dataclasses.replace(BASE, step=0.5)
     simulation.serve(poisson(2.0, 100.0))

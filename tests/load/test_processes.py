@@ -25,7 +25,7 @@ TEXTS = ["one two three", "four five", "six"]
 
 
 def answer_at_once(server: FakeServer, number: int, context: Any) -> None:
-    """No delay."""
+    """Answer without a delay."""
 
 
 def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer: hours of load in a moment, and exact."""
+"""An event loop with a clock that jumps to the next timer: hours of load take moments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """Instead of waiting, moves the clock on."""
+    """Advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
@@ -36,7 +36,7 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Its time begins at 0 and passes only while nothing is to be done."""
+    """An event loop with a clock that starts at 0 and advances only while the loop is idle."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -47,7 +47,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, None]) -> float:
-    """Run `main` in virtual time; the seconds that it took."""
+    """Run `main` in virtual time; returns the virtual seconds that it took."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(main)
         return runner.get_loop().time()

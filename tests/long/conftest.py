@@ -1,4 +1,4 @@
-"""What runs apart from `make test`: everything in this folder has the marker `long`."""
+"""Tests that `make test` leaves out: all in this folder get the marker `long`."""
 
 import pytest
 

@@ -51,7 +51,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="session")
 def tokenizer(bundle: Bundle) -> Tokenizer:
-    """Its tokenizer."""
+    """The tokenizer of the bundle."""
     return bundle.tokenizer()
 
 

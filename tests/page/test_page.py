@@ -394,7 +394,7 @@ async def test_of_a_long_pair_there_is_one_layer(browser: Browser, tmp_path: Pat
         assert "before averages; the limit is 16,777,216" in reason
         assert num_rows > 1000
         assert error < 1e-3
-        # What a link has and the model has not is left out, without a word.
+        # Parts of a link that the model lacks are ignored without a message.
         for layer, head in (("7", "0"), ("x", "99"), ("-1", "")):
             wrong = {"kind": "no", "layer": layer, "head": head}
             found, _, _, error = await page.evaluate(_LOADED, ["A dog.", wrong])

@@ -1,4 +1,4 @@
-"""What the page shows while it computes, after an error, and of unusual texts."""
+"""The page while it computes, after an error, and with unusual texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the shipped model share: its exports take seconds each."""
+"""Shared exports of the included model, which take seconds each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHIPPED_BUNDLE = Path("model/pretrained/en-de")
 
 @pytest.fixture(scope="session")
 def shipped_checkpoint() -> Checkpoint:
-    """What the bundle that ships was made from."""
+    """The checkpoint of the included bundle."""
     return load_checkpoint(SHIPPED_CHECKPOINT)
 
 
 @pytest.fixture(scope="session")
 def shipped_fp32(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, ParityReport]:
-    """The checkpoint's fp32 bundle, and how its export proved itself."""
+    """The checkpoint's fp32 bundle, and the report of its export's checks."""
     directory = tmp_path_factory.mktemp("shipped") / "fp32"
     report = export_checkpoint(SHIPPED_CHECKPOINT, directory, ExportOptions("fp32"), threads=1)
     return Bundle.load(directory), report
@@ -32,5 +32,5 @@ def shipped_fp32(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Pari
 
 @pytest.fixture(scope="session")
 def shipped_bundles(shipped_fp32: tuple[Bundle, ParityReport]) -> dict[str, Bundle]:
-    """By precision; int8 is the bundle that ships, which another test exports byte for byte."""
+    """Bundles by precision; int8 is the included one, which another test exports byte for byte."""
     return {"fp32": shipped_fp32[0], "int8": Bundle.load(SHIPPED_BUNDLE)}

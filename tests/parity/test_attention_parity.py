@@ -1,4 +1,4 @@
-"""Attention weights are those of PyTorch, whatever is selected, and those of the alignment."""
+"""Attention weights equal PyTorch's, for any selection, and those of the alignment."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def item(
 
 @torch.inference_mode()
 def reference(model: Transformer, given: ScoreItem) -> dict[AttentionKind, list[Float32]]:
-    """[heads, rows, columns] of each layer, as PyTorch has them."""
+    """PyTorch's weights [heads, rows, columns] for each layer."""
     record = model.attention_weights(
         torch.tensor([given.source_ids]),
         torch.tensor([[model.config.bos_id, *given.target_ids[:-1]]]),
@@ -77,7 +77,7 @@ def by_label(selection: AttentionSelection, score: TargetScore) -> dict[Any, Flo
 def check(
     model: Transformer, given: ScoreItem, score: TargetScore, tolerance: float = 1e-3
 ) -> None:
-    """By default within what rounding makes of random weights, whose logits are huge."""
+    """Compare weights, by default within the rounding errors of random weights' huge logits."""
     assert given.selection is not None
     expected = reference(model, given)
     for (kind, layer, head), weights in by_label(given.selection, score).items():
@@ -104,7 +104,7 @@ def test_hashed_encoders_show_the_decoder_s(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_part_has_the_same_bits_as_everything(tmp_path: Path, precision: str) -> None:
-    """Layers, heads and kinds in any order; means are means; neighbours change nothing."""
+    """Layers, heads and kinds in any order; means; neighbours have no effect."""
     bundle = tiny_bundle(tmp_path / "bundle", precision=precision, num_heads=4)
     scorer = scorer_for(bundle)
     scorer.prepare()
@@ -135,7 +135,7 @@ def test_a_part_has_the_same_bits_as_everything(tmp_path: Path, precision: str) 
 def test_of_the_model_that_ships(
     precision: str, shipped_checkpoint: Checkpoint, shipped_bundles: dict[str, Bundle]
 ) -> None:
-    """In int8, the weights are those of the graphs that translate: the alignment is among them."""
+    """In int8, the weights equal those of the translating graphs, including the alignment."""
     bundle = shipped_bundles[precision]
     tokenizer, selection = bundle.tokenizer(), everything(bundle)
     given = ScoreItem(

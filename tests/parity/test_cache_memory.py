@@ -1,4 +1,4 @@
-"""The caches are what was computed before they were made, whatever is asked of them."""
+"""The caches have the size that was computed in advance, for any requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner for GPUs, on a CPU: the same code, graphs and bookkeeping, without CUDA graphs."""
+"""The runner for GPUs on a CPU: the same code and graphs, without CUDA graphs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def same(first: StepOutput, second: StepOutput) -> bool:
 
 
 def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput:
-    """Execute the plan on both; they agree bit for bit."""
+    """Execute the plan on both runners, which must agree bit for bit."""
     outputs = [runner.execute(plan) for runner in runners]
     assert same(*outputs)
     return outputs[0]
@@ -108,7 +108,7 @@ def test_greedy_is_the_other_runners_bit_by_bit(
 
 
 def test_plans_at_random(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
-    """Rows come, go, follow each other, are forced, and differ in their candidates."""
+    """Rows join, leave, are chained and forced, and have different numbers of candidates."""
     chance = random.Random(7)
     generator = np.random.default_rng(7)
     positions: list[int] = []  # of each row
@@ -148,7 +148,7 @@ def test_rows_that_change_places_do_so_at_once(
     monkeypatch: pytest.MonkeyPatch,
     max_copied: int,
 ) -> None:
-    """In a cycle, however little is copied at a time."""
+    """Rows move in a cycle, for any number of bytes copied at a time."""
     monkeypatch.setattr(device_caches, "MAX_COPIED", max_copied)
     sources = random_sources(bundle.config, 5, seed=3, max_length=30)
     items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
@@ -187,7 +187,7 @@ def test_adjustments_and_their_end(
 def test_a_chained_row_goes_on_with_its_own_best_token(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
-    """Submitted before the first answer is seen, the steps are those of a host that sees all."""
+    """Steps submitted before the first answer equal those of a host that reads every answer."""
     device, plain = runners
     sources = random_sources(bundle.config, 6, seed=8)
     expected = greedy_steps(plain, sources, 12)
@@ -263,7 +263,7 @@ def test_rows_that_go_on_cost_the_host_nothing(
 
 
 def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
-    """The host may learn late that a row has ended by its length; it is chained until then."""
+    """The host may learn late that a row has reached its length; until then, it is chained."""
     bundle = with_limits(tiny_bundle(tmp_path / "bundle", resident=True), max_target_positions=8)
     device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4), stream=open_on)
     plain = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
@@ -288,7 +288,7 @@ def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
 def test_a_plan_that_fails_fails_alone(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
-    """Afterwards nothing is believed to be known of the device."""
+    """Afterwards, the state of the device counts as unknown."""
     device, _ = runners
     sources = random_sources(bundle.config, 4, seed=6)
     before = greedy_steps(device, sources, 6)
@@ -334,7 +334,7 @@ async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> lis
         chance = random.Random(hash(request.source_ids))
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
-        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+        if chance.random() < 0.3:  # another client's request, which is cancelled half-way
             impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()
@@ -354,7 +354,7 @@ async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> lis
 async def test_searches_of_all_kinds_are_the_other_runners(
     tmp_path: Path, depth: int, kinds: list[SearchOptions]
 ) -> None:
-    """In float32, where an answer doesn't depend on who else was there; however deep."""
+    """In float32, in which an answer does not depend on other requests; for any depth."""
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     sources = random_sources(bundle.config, 90, seed=9, max_length=40)
     requests = [
@@ -420,7 +420,7 @@ def test_too_little_memory_says_what_to_do(tmp_path: Path) -> None:
 def test_a_graph_that_cannot_be_captured_is_run_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the session refuses to be opened for it, or a capture fails."""
+    """Either the session can't be opened for captures, or a capture fails."""
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     sources = random_sources(bundle.config, 3, seed=2)
     plain = device_runner(bundle)
@@ -452,7 +452,7 @@ def test_a_graph_that_cannot_be_captured_is_run_without(
 def test_captures_leave_the_state_as_it_was(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
-    """On a CPU nothing is captured, which it can't say: rows that don't run hold their places."""
+    """On a CPU nothing is captured, but the steps run: rows that don't run keep their state."""
     device, plain = runners
     sources = random_sources(bundle.config, 5, seed=12)
     expected = greedy_steps(plain, sources, 3)

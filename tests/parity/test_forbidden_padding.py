@@ -25,7 +25,7 @@ ROUNDING = 5e-3  # of one log-probability; these weights are drawn to make much 
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """Padding would often be its best token."""
+    """A model for which padding would often be the best token."""
     made = random_model(tiny_config(output_bias=True, forbid_pad=True), seed=3)
     with torch.no_grad():
         made.output_projection.bias[PAD] += 3.0
@@ -77,7 +77,7 @@ async def test_searches(model: Transformer, bundle: Bundle, beam_size: int) -> N
 
 
 def test_the_bundle_is_proven(model: Transformer, bundle: Bundle) -> None:
-    """Also what the scoring graph gives for a translation."""
+    """The check also covers the scoring graph's result for a translation."""
     if bundle.precision == "fp32":
         assert check_parity(bundle, model, SENTENCES, threads=1).largest_difference < 1e-3
 

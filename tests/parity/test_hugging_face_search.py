@@ -1,8 +1,8 @@
-"""Hugging Face's beam search, and rules about tokens, held against the library itself.
+"""Hugging Face's beam search and token rules, compared with the library itself.
 
-Both searches are given the logits of the same random model of the library: what is compared is the
-search in `model/evaluation/search.py`, to which `test_search_parity.py` holds the engine. Of the
-rules, it is the engine's own.
+Both searches get the logits of the same random model of the library. The beam search under test is
+the one in `model/evaluation/search.py`, with which `test_search_parity.py` compares the engine. The
+rules under test are the engine's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EARLY_STOPPING = {False: "heuristic", True: "first", "never": "never"}
 
 @pytest.fixture(scope="module")
 def marian() -> Any:
-    """A model of one layer, none of whose outputs is a fluent sentence."""
+    """A random model of one layer, with outputs that are no fluent sentences."""
     torch.manual_seed(0)
     config = transformers.MarianConfig(
         vocab_size=VOCAB_SIZE,
@@ -106,7 +106,7 @@ def test_hugging_face(marian: Any, early_stopping: bool | str) -> None:
 
 @pytest.mark.parametrize(("penalty", "size"), [(1.3, 0), (1.0, 1), (1.0, 2), (2.5, 3)])
 def test_rules_about_tokens(penalty: float, size: int) -> None:
-    """What may come next, and how good it is: over the whole vocabulary, after any beginning."""
+    """Scores of the next token over the whole vocabulary, after any beginning."""
     options = SearchOptions(repetition_penalty=penalty, no_repeat_ngram_size=size)
     theirs = transformers.LogitsProcessorList()
     if penalty > 1.0:

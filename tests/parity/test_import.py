@@ -1,4 +1,4 @@
-"""Imported models translate as `transformers` does: token ids, texts, the served search."""
+"""Imported models translate in the same way as `transformers`: token ids, texts, the search."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of `transformers` and the bundle that was made of its directory."""
+    """A model of `transformers`, and the bundle imported from its directory."""
 
     family: str
     model: Any
@@ -63,10 +63,7 @@ class Case:
     texts: list[str]
 
     def generate(self, source: Sequence[int], **chosen: Any) -> list[int]:
-        """The tokens that the library generates, by default as the model's own configuration says.
-
-        Without its start token.
-        """
+        """The library's tokens, without its start token; `chosen` changes the configuration."""
         start = self.ours.target.start_ids
         with torch.inference_mode():
             found = self.model.generate(
@@ -155,7 +152,7 @@ async def test_translations_have_the_tokens_of_transformers(case: Case, beam_siz
 async def test_eos_is_forced_at_the_limit(
     case: Case, beam_size: int, early_stopping: bool | str, length_penalty: float, ngram_size: int
 ) -> None:
-    """At no cost, counted in the length; the tokens are those of a translation that was cut."""
+    """EOS has no cost and counts in the length; the tokens are those of a cut translation."""
     length, eos_id = 12, case.ours.eos_id
     sources = [[*ids, eos_id] for ids in case.ours.encode_batch(case.texts[:4])]
     options = SearchOptions(
@@ -289,7 +286,7 @@ def test_real_vocabularies(name: str) -> None:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_way_back(tmp_path: Path, norm: str) -> None:
-    """A checkpoint of ours becomes a directory of the library, and a bundle again."""
+    """Our checkpoint is converted to a directory of the library, and back to a bundle."""
     model = random_model(tiny_config(norm=norm, positions="sinusoidal", activation="gelu"))
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
     languages = {"source": "en", "target": "de"}
@@ -312,7 +309,7 @@ def test_the_way_back(tmp_path: Path, norm: str) -> None:
 
 
 def test_padding_that_is_the_best_token_is_not_chosen(tmp_path: Path) -> None:
-    """`bad_words_ids` forbids it: the comparison with the library goes by the best other token."""
+    """`bad_words_ids` forbids padding: the best other token is compared with the library."""
     theirs = foreign_models.marian(tmp_path / "model")
     theirs.final_logits_bias[0, theirs.config.pad_token_id] += 20.0
     theirs.save_pretrained(tmp_path / "model")

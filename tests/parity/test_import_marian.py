@@ -1,4 +1,4 @@
-"""Native Marian models translate as Marian's own formulas say."""
+"""Native Marian models translate by Marian's own formulas."""
 
 from __future__ import annotations
 

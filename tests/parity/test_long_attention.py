@@ -1,4 +1,4 @@
-"""Encoders with attention for long sources: as PyTorch, with the same bits, and without n * n."""
+"""Encoders with attention for long sources: same results as PyTorch, same bits, no n * n memory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def encode(session: ort.InferenceSession, batch: list[list[int]], padding: int =
 
 
 def kept(model: Transformer, length: int) -> int:
-    """Positions of a source that the decoder sees."""
+    """Number of source positions that the decoder sees."""
     config = model.config
     return config.attention_rank if config.cross_attention == "linformer" else length
 

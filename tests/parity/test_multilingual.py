@@ -1,4 +1,4 @@
-"""A multilingual bundle translates each direction as `transformers` does, in batches of many.
+"""A multilingual bundle translates each direction like `transformers`, in mixed batches.
 
 All families are in `tests/long/import`.
 """

@@ -1,4 +1,4 @@
-"""A row's bits don't depend on the batch, its neighbours, its place, or padding."""
+"""A row's bits don't depend on the batch, its neighbours, its position, or padding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def sources_for(runner: OnnxRunner, count: int, seed: int) -> list[tuple[int, ...]]:
-    """Of all lengths from end-of-sentence alone to the limit."""
+    """Sources of all lengths, from only end-of-sentence to the limit."""
     generator = np.random.default_rng(seed)
     longest = runner.limits.max_source_positions
     lengths = [0, longest - 1, *generator.integers(0, longest, count - 2)]
@@ -77,7 +77,7 @@ def test_encoded_together_or_singly(runner: OnnxRunner) -> None:
 
 
 def test_joining_late_leaving_early_and_moving(runner: OnnxRunner) -> None:
-    """Requests come at any step; a leaver's row is filled by the last row, as an engine does."""
+    """Requests join at any step; the last row moves into a free row, as in the engine."""
     sources = sources_for(runner, 30, seed=4)
     expected = [greedy_steps(runner, [source], 9) for source in sources]
     generator = np.random.default_rng(5)

@@ -1,7 +1,7 @@
-"""Presets search as the libraries that they are named after, on the same random weights.
+"""Presets search like the libraries that they are named after, on the same random weights.
 
-Both round differently, so two hypotheses whose scores are nearly equal may come in either order,
-and a search may keep one of them where the other library keeps the other.
+The libraries round differently, so two hypotheses with nearly equal scores may come in either
+order, and each library may keep a different one of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def options_of(search: Search) -> SearchOptions:
-    """The preset as the server understands it, with all of its hypotheses."""
+    """The server's options for a preset, with all hypotheses."""
     given: dict[str, Any] = {
         field.name: value
         for field in dataclasses.fields(search)
@@ -62,7 +62,7 @@ def options_of(search: Search) -> SearchOptions:
 
 
 def found(bundle: Bundle, options: SearchOptions) -> list[list[Hypothesis]]:
-    """What our engine finds for every source."""
+    """The engine's hypotheses for every source."""
     runner = OnnxRunner(bundle, max_rows=48, intra_op_threads=1)
     scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=512)
     jobs = [search(source[:-1], options, MAX_NEW_TOKENS) for source in SOURCES]

@@ -1,4 +1,4 @@
-"""Scores and alignments are PyTorch's, agree with the search's sums, and depend on nothing else.
+"""Scores and alignments equal PyTorch's and the search's sums, and depend on nothing else.
 
 Random models stand in for all shapes; the model that ships, with real sentences, for a trained one.
 """
@@ -61,7 +61,7 @@ def scorer_for(bundle: Bundle, threads: int = 1) -> OnnxScorer:
 
 
 def random_items(bundle: Bundle, count: int, seed: int = 0) -> list[ScoreItem]:
-    """Sources and targets of all lengths, from end-of-sentence alone to the limit."""
+    """Sources and targets of all lengths, from only end-of-sentence to the limit."""
     longest = bundle.max_target_positions
     sources = random_sources(bundle.config, count, seed=seed, max_length=longest)
     targets = random_sources(bundle.config, count, seed=seed + 1, max_length=longest)
@@ -72,7 +72,7 @@ def random_items(bundle: Bundle, count: int, seed: int = 0) -> list[ScoreItem]:
 def reference(
     model: Transformer, item: ScoreItem, layer: int, head: int | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
-    """Log-probabilities as PyTorch has them, and the attention of a head or the mean of all."""
+    """PyTorch's log-probabilities, and the attention of a head or the mean of all heads."""
     source = torch.tensor([item.source_ids])
     fed = torch.tensor([[model.config.bos_id, *item.target_ids[:-1]]])
     everything = model(source, fed)[0].double().log_softmax(-1)
@@ -123,7 +123,7 @@ def test_neighbours_padding_order_and_threads_change_no_bit(
 
 @dataclass(frozen=True)
 class Shipped:
-    """The model that ships, as a bundle, and real pairs as tokens."""
+    """The included model as a bundle, and real pairs as tokens."""
 
     model: Transformer
     bundle: Bundle
@@ -150,7 +150,7 @@ def shipped(
 
 
 def test_of_real_sentences(shipped: Shipped) -> None:
-    """In fp32 to 1e-4, as promised; int8 is another model, nearly the same."""
+    """In fp32 to 1e-4, as documented; int8 is a slightly different model."""
     log_probability, weight = (1e-4, 1e-4) if shipped.bundle.precision == "fp32" else (0.5, 0.3)
     layer = shipped.bundle.alignment_layer
     assert layer is not None
@@ -167,7 +167,7 @@ def test_of_real_sentences(shipped: Shipped) -> None:
 async def translated_and_scored(
     bundle: Bundle, items: Sequence[ScoreItem], options: SearchOptions
 ) -> list[tuple[Hypothesis, Hypothesis]]:
-    """Each hypothesis of each source's search, and what the same engine scores it to."""
+    """Each hypothesis of each source's search, and its score by the same engine."""
     sessions = SessionSettings(intra_op_threads=1)
     runner = OnnxRunner(bundle, max_rows=8, sessions=sessions)
     scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
@@ -252,10 +252,10 @@ async def test_scores_among_translations_are_the_same_bits(shipped: Shipped) -> 
 
 
 class VanishingBundle(Bundle):
-    """Another bundle takes its place as soon as its files have been verified."""
+    """A bundle that another one replaces as soon as its files have been verified."""
 
     def verify(self, *paths: Path) -> None:
-        """Verify, and be replaced."""
+        """Verify the files, then replace the bundle."""
         super().verify(*paths)
         if self.path.exists():
             self.path.rename(self.path.with_name("moved"))

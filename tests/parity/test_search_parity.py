@@ -1,7 +1,7 @@
-"""The engine on a served fp32 bundle searches as the PyTorch reference does, alone and under load.
+"""The engine on an fp32 bundle searches like the PyTorch reference, alone and under load.
 
-Two implementations of the same sums round differently, so a difference is allowed where the
-reference itself holds the two answers for nearly equal, and nowhere else.
+Two implementations of the same sums round differently, so a difference is allowed only if the two
+answers are nearly equal by the reference itself.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def reference(
 def score_of(
     model: Transformer, source: tuple[int, ...], found: Found, options: SearchOptions
 ) -> float:
-    """What the reference gives for the engine's tokens."""
+    """The reference's score of the engine's tokens."""
     tokens = list(found.token_ids)
     if found.ended:
         tokens.append(model.config.eos_id)
@@ -140,7 +140,7 @@ async def test_at_load_64(case: Case, options: SearchOptions) -> None:
 
 @pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
 async def test_alone(case: Case, options: SearchOptions) -> None:
-    """As many rows as one search needs: nobody else is ever there."""
+    """The engine has only the rows that one search needs, so each search runs alone."""
     results = await search(case.bundle, case.sources[:100], options, max_rows=options.beam_size)
     check(case, results, options)
 

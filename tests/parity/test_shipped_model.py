@@ -1,4 +1,4 @@
-"""The model that ships: whole, small enough, and made from the checkpoint that stands beside it."""
+"""The included model: complete, small enough, and made from the checkpoint beside it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_model_card_says_what_it_must(shipped_checkpoint: Checkpoint) -> Non
 
 
 async def test_the_readme_shows_its_translations() -> None:
-    """`python -m bench.readme_examples` says what the page has to show."""
+    """`python -m bench.readme_examples` prints the text that the page has to show."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     translations = await translate(BUNDLE, example_sentences(page))
     assert not outdated_answers(page, translations)

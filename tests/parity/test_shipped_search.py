@@ -1,4 +1,4 @@
-"""On the model that ships and real sentences, the engine finds what the reference search finds."""
+"""With the included model and real sentences, the engine finds the same as the reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_engine_finds_what_the_reference_finds(
 
 
 def test_a_gap_is_that_of_the_tokens_that_differ(shipped_checkpoint: Checkpoint) -> None:
-    """Of a greedy search that of the first of them, of a beam that of the scores."""
+    """For greedy search, the gap of the first such token; for a beam, the gap of the scores."""
     model = shipped_checkpoint.model
     source = (100, 200, 3)
     found, expected = (50, 60, 70, 3), (50, 61, 3)

@@ -1,4 +1,4 @@
-"""Steps that are launched before those before them are seen, on a CPU that takes its time."""
+"""Steps launched before earlier steps are read, on a pretended slow device."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_as_many_steps_are_launched_as_there_may_be_before_the_first_is_seen(
 
 
 def test_what_a_step_brought_is_the_askers_own(bundle: Bundle, plain: OnnxRunner) -> None:
-    """It was copied into memory that other steps use after it."""
+    """The output is copied from memory that later steps use again."""
     device = device_runner(bundle, stream=LateStream())
     sources = random_sources(bundle.config, 1, seed=15)  # a single row: its parts lie in one piece
     found = greedy_steps(device, sources, 8)
@@ -115,7 +115,7 @@ def test_times_of_steps_in_flight_do_not_overlap(bundle: Bundle) -> None:
 
 
 async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> None:
-    """When it was launched nobody knew: the error comes when it is waited for."""
+    """The error is unknown at the launch, and raised when the step is waited for."""
     late = LateStream()
     device = device_runner(bundle, depth=3, stream=late)
     sources = random_sources(bundle.config, 4, seed=17)
@@ -185,7 +185,7 @@ def test_nobody_has_to_wait_for_a_step(bundle: Bundle) -> None:
 def test_what_a_failed_launch_held_is_freed_at_once(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory is what it failed for: the next must not have to wait for the garbage collector."""
+    """The launch failed for lack of memory: the next one must not need the garbage collector."""
     device = device_runner(bundle, stream=LateStream())
     held: list[weakref.ref[Large]] = []
 
@@ -208,7 +208,7 @@ def test_what_a_failed_launch_held_is_freed_at_once(
 
 
 class Large:
-    """Something that one does not want to keep."""
+    """A large object that should not be kept alive."""
 
 
 def test_closing_waits_for_steps_in_flight(bundle: Bundle) -> None:

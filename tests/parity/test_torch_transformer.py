@@ -1,4 +1,4 @@
-"""Our two stacks against PyTorch's own, which others wrote from the same paper."""
+"""Our two stacks compared with PyTorch's own, another implementation of the same paper."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def build_theirs(ours: Transformer) -> nn.Transformer:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @torch.no_grad()
 def test_same_weights_same_states(norm: str, activation: str) -> None:
-    # An epsilon that shows, and is nobody's default.
+    # An epsilon that has a visible effect and is not a default of either.
     ours = random_model(tiny_config(norm=norm, activation=activation, layer_norm_eps=1e-2)).double()
     theirs = build_theirs(ours)
     torch.manual_seed(1)

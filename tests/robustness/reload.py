@@ -1,4 +1,4 @@
-"""Latency and failures of a steady load while the model is replaced again and again.
+"""Latency and failures of a steady load while the model is replaced repeatedly.
 
     python -m tests.robustness.reload [--bundle DIR] [--other DIR] [--rate 5] [--reloads 5]
 
@@ -44,8 +44,8 @@ class CallSeconds:
     """Calls of one kind.
 
     Attributes:
-        seconds: of the calls that were answered, from their scheduled times.
-        failures: of the others, by gRPC code.
+        seconds: latencies of the answered calls, from their scheduled times.
+        failures: number of the other calls, by gRPC code.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -63,11 +63,11 @@ class CallSeconds:
 
 
 class ReloadBenchmark:
-    """A steady load on one server whose model is replaced.
+    """A steady load on one server while its model is replaced.
 
     Args:
-        rate: calls a second.
-        texts: sent in turn, one a call.
+        rate: calls per second.
+        texts: texts to send in turn, one in each call.
     """
 
     def __init__(self, rate: float, texts: list[str]) -> None:
@@ -146,7 +146,7 @@ class ReloadBenchmark:
 
 
 def put(version: Path, place: Path) -> None:
-    """Put a copy of a bundle where another one lies, by renames."""
+    """Replace a bundle by a copy of another one, by renames."""
     prepared, old = place.with_name("next"), place.with_name("previous")
     shutil.copytree(version, prepared)
     if place.exists():
@@ -156,7 +156,7 @@ def put(version: Path, place: Path) -> None:
 
 
 def with_version(bundle: Path, version: str, copy: Path) -> Path:
-    """A copy of a bundle that says to be of another version."""
+    """A copy of a bundle with another version in its manifest."""
     shutil.copytree(bundle, copy)
     manifest = copy / "bundle.json"
     fields = {**json.loads(manifest.read_text(encoding="utf-8")), "version": version}

@@ -3,7 +3,7 @@
     make test-stand-in
 
 downloads ONNX Runtime for GPUs and CUDA's headers, builds it and runs the tests. Needs gcc and nm,
-on x86-64 Linux. The sources beside this say what it shows and what not.
+on x86-64 Linux. The C sources in this folder describe what the stand-in can show and what not.
 """
 
 from __future__ import annotations

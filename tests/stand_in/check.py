@@ -1,6 +1,6 @@
-"""Starts every graph and every kind of step; what `test_provider.py` runs.
+"""Starts every graph and every kind of step, for `test_provider.py`.
 
-Prints one JSON object. Kernels do nothing here: only what is placed, allocated and called counts.
+Prints one JSON object. Kernels do nothing: only placement, allocations and calls are checked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def on_the_cpu(bundle: Bundle) -> dict[str, dict[str, int]]:
 
 
 def steps(bundle: Bundle, captures: bool) -> int:
-    """Steps of all kinds; how many graphs were captured."""
+    """Run steps of all kinds; returns the number of captured graphs."""
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(None, captures))
     items = [EncodeItem((row,), SOURCE) for row in range(ROWS)]
     token_ids, positions = np.full(ROWS, 2), np.zeros(ROWS, np.int32)
@@ -81,7 +81,7 @@ def steps(bundle: Bundle, captures: bool) -> int:
 
 
 def too_little_memory(bundle: Bundle) -> str:
-    """What is said to somebody who asks for more rows than fit."""
+    """The error message for more rows than fit."""
     try:
         DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(10**9))
     except StartupError as exc:

@@ -2,8 +2,8 @@
 
     make test-stand-in
 
-Skipped unless `DRAGOMAN_STAND_IN` names what `build.py` has built. Each test runs a script beside
-this in a process of its own, which has loaded the stand-in in the place of CUDA.
+Skipped unless `DRAGOMAN_STAND_IN` names the output of `build.py`. Each test runs a script of this
+folder in a process of its own, which has loaded the stand-in in place of CUDA.
 """
 
 from __future__ import annotations

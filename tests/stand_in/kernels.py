@@ -1,7 +1,7 @@
 """The launches of an encode and of a greedy step of one row, for `test_kernels.py`.
 
-Prints one JSON object for each bundle, in a list. With ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO=1,
-ONNX Runtime prints before it which kernel each attention takes.
+Prints a list with one JSON object for each bundle. With ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO=1,
+ONNX Runtime prints the kernel of each attention before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENCODE = StepPlan((), [EncodeItem((0,), SOURCE)], np.zeros(0, np.int64), np.zero
 
 
 def launched(bundle: Bundle) -> dict[str, list[str]]:
-    """Kernels, products and calls of cuDNN, in their order."""
+    """The launched kernels, products and calls of cuDNN, in order."""
     cuda, found = StandIn(), {}
     settings = SessionSettings("cuda")
     runner = DeviceRunner(bundle, settings, DeviceOptions(4, captures=False))

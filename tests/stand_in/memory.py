@@ -1,6 +1,6 @@
-"""How much of a GPU's memory models take under traffic; what `test_memory.py` runs.
+"""Measures the GPU memory that models take under traffic, for `test_memory.py`.
 
-As many models as there are bundles are open at once, and share the GPU. Prints one JSON object.
+The models of all bundles are open at once and share the GPU. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def memory() -> DeviceMemory:
 
 
 def sources(chance: random.Random, longest: int, rows: int) -> list[EncodeItem]:
-    """As many as are encoded in one iteration: short, long, or of all lengths."""
+    """Sources for one iteration's encode: short, long, or of all lengths."""
     low, high = chance.choice(
         [(2, 30), (20, 60), (60, longest), (longest // 2, longest), (2, longest)]
     )
@@ -47,7 +47,7 @@ def sources(chance: random.Random, longest: int, rows: int) -> list[EncodeItem]:
 
 
 def traffic(bundle: Bundle, runner: DeviceRunner) -> None:
-    """Encodes of all shapes, all rows copied in a cycle, steps of every kind, and scores."""
+    """Run encodes of all shapes, copies of all rows in a cycle, all kinds of steps, and scores."""
     chance, rows = random.Random(0), runner.limits.max_rows
     longest, most = bundle.max_source_positions, bundle.max_target_positions
     for _ in range(NUM_ENCODES):

@@ -1,8 +1,7 @@
-"""In which order steps are launched and seen; what `test_provider.py` runs.
+"""Checks the order in which steps are launched and read, for `test_provider.py`.
 
-Prints one JSON object. Kernels compute nothing here, but write the number of the step that they
-belong to, as late as a GPU may do it: who reads too early, or the memory of another step, reads
-another number.
+Prints one JSON object. Kernels compute nothing, but write the number of their step, as late as a
+GPU may do it. Code that reads too early, or reads another step's memory, gets another number.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def plan(num_rows: int, new: list[int], chance: random.Random) -> StepPlan:
 
 
 def numbered(runner: DeviceRunner, cuda: StandIn, num_rows: int) -> None:
-    """Let rows join, and from now on have the steps numbered in the first row's token."""
+    """Let rows join, and number the steps in the first row's token from now on."""
     chance = random.Random(0)
     runner.execute(plan(num_rows, list(range(num_rows)), chance))
     cuda.write_to(runner._model._step._bindings[BATCH_SIZE, 1].chosen.address)
@@ -53,7 +52,7 @@ def numbered(runner: DeviceRunner, cuda: StandIn, num_rows: int) -> None:
 
 
 def in_flight(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
-    """What is called for `depth` steps while the device does nothing, and what they bring."""
+    """Calls for `depth` steps while the device is idle, and the steps' output."""
     cuda, chance = StandIn(), random.Random(1)
     runner = DeviceRunner(
         bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, depth)
@@ -81,7 +80,7 @@ def runner_stream(cuda: StandIn) -> str:
 
 
 def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
-    """Steps of rows that come and go, with as many unseen as there may be."""
+    """Steps of rows that join and leave, with as many in flight as allowed."""
     cuda, chance = StandIn(), random.Random(depth)
     runner = DeviceRunner(
         bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, depth)
@@ -122,12 +121,12 @@ def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
 
 
 def kinds_of(journal: list[str]) -> list[str]:
-    """What was called, without the sizes of copies."""
+    """The kinds of calls, without the sizes of copies."""
     return sorted({re.sub(r"^(copy \D+) \d+", r"\1", line) for line in journal})
 
 
 def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
-    """What is called for steps of other kinds, and of sizes for which nothing is bound yet."""
+    """Calls for other kinds of steps, and for sizes without bindings."""
     cuda, chance = StandIn(), random.Random(3)
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(4 * BATCH_SIZE, captures))
     runner.execute(plan(6, list(range(6)), chance))
@@ -148,7 +147,7 @@ def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
 
 
 def synchronous(bundle: Bundle, captures: bool) -> dict[str, Any]:
-    """The calls of steps that are waited for, with new sources."""
+    """The calls of synchronous steps with new sources."""
     cuda, chance = StandIn(), random.Random(4)
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, 0))
     numbered(runner, cuda, 6)
@@ -161,7 +160,7 @@ def synchronous(bundle: Bundle, captures: bool) -> dict[str, Any]:
 
 
 def spoilt(bundle: Bundle) -> dict[str, Any]:
-    """A runner none of whose captures succeed."""
+    """A runner with captures that all fail."""
     cuda = StandIn()
     cuda.spoil_captures(True)
     runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE))

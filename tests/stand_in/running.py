@@ -1,4 +1,4 @@
-"""Runs scripts where the stand-in for CUDA is loaded."""
+"""Runs scripts in processes with the stand-in for CUDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAND_IN = os.environ.get("DRAGOMAN_STAND_IN", "")
 
 
 def variables(**changed: object) -> dict[str, str]:
-    """The environment of a process that has the stand-in; `changed` goes before it."""
+    """The environment of a process with the stand-in, with `changed` variables."""
     where = Path(STAND_IN).resolve()
     paths = [str(where / "site"), str(ROOT), str(ROOT / "proto")]
     return {
@@ -30,7 +30,7 @@ def variables(**changed: object) -> dict[str, str]:
 def completed(
     *arguments: str | Path, given: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Python with these arguments, in the environment `given` or else with the stand-in."""
+    """Run Python with these arguments, in the environment `given`, or else with the stand-in."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)], env={**os.environ, **(given or variables())},
         capture_output=True, text=True, timeout=280, check=False,
@@ -38,12 +38,12 @@ def completed(
 
 
 def run(script: str, *arguments: str | Path, **changed: object) -> Any:
-    """The findings of `tests/stand_in/script`, which called nothing that CUDA forbids."""
+    """The output of `tests/stand_in/script`; fails if it made a call that CUDA forbids."""
     return run_with_output(script, *arguments, **changed)[0]
 
 
 def run_with_output(script: str, *arguments: str | Path, **changed: object) -> tuple[Any, str]:
-    """The findings of the script, and the lines that ONNX Runtime printed before."""
+    """The output of the script, and the lines that ONNX Runtime printed before it."""
     done = completed(ROOT / "tests" / "stand_in" / script, *arguments, given=variables(**changed))
     assert done.returncode == 0, done.stderr
     assert "stand-in:" not in done.stderr, done.stderr

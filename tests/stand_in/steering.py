@@ -1,4 +1,4 @@
-"""What a test tells the stand-in for CUDA that its process has loaded, and asks of it."""
+"""Commands and queries of a test to the stand-in for CUDA in its process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 
 
 class StandIn:
-    """See `streams.c` and `captures.c`."""
+    """The stand-in's functions; `streams.c` and `captures.c` describe them."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcudart.so.13")
 
     def journal(self) -> list[str]:
-        """What was called, in order, since `forget`."""
+        """The calls since `forget`, in order."""
         return self._lines("stand_in_journal")
 
     def launched(self) -> list[str]:
@@ -21,32 +21,32 @@ class StandIn:
         return [_plain(name) for name in self._lines("stand_in_launched")]
 
     def forget(self) -> None:
-        """Begin the journal anew, and the count of copies to the host."""
+        """Clear the journal, and the count of copies to the host."""
         self._library.stand_in_forget()
 
     def hold(self) -> None:
-        """Let nothing that is launched be done."""
+        """Hold all launched work."""
         self._library.stand_in_hold(ctypes.c_int(1))
 
     def let_go(self) -> None:
-        """Let it be done when somebody waits for it."""
+        """Let held work be done when a thread waits for it."""
         self._library.stand_in_hold(ctypes.c_int(0))
 
     def await_copies(self, count: int, seconds: int = 60) -> bool:
-        """Wait until so many copies to the host have been launched; whether they were."""
+        """Wait until `count` copies to the host have been launched; returns whether they were."""
         reached = self._library.stand_in_await(ctypes.c_long(count), ctypes.c_int(seconds))
         return bool(reached)
 
     def spoil_captures(self, spoil: bool) -> None:
-        """Let captures fail."""
+        """Let all captures fail."""
         self._library.stand_in_spoil(ctypes.c_int(spoil))
 
     def hold_captures(self, hold: bool) -> None:
-        """Let no capture end, or let them go on."""
+        """Hold the end of captures, or release it."""
         self._library.stand_in_hold_captures(ctypes.c_int(hold))
 
     def await_capture(self, seconds: int = 60) -> bool:
-        """Wait until a capture that is held comes to its end; whether one does."""
+        """Wait until a held capture reaches its end; returns whether one does."""
         return bool(self._library.stand_in_await_capture(ctypes.c_int(seconds)))
 
     def write_to(self, address: int) -> None:

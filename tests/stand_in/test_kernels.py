@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime takes, on GPUs of each kind and with versions of cuDNN."""
+"""The kernels that ONNX Runtime selects, by kind of GPU and version of cuDNN."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_no_attention_needs_a_plan_of_cudnn_or_a_matrix_of_all_pairs(
 
 
 def test_the_documented_gpus_are_those_that_the_wheel_has_kernels_for() -> None:
-    """In a fat binary: code for a compute capability (kind 2), or for a driver to compile (1)."""
+    """A fat binary has code for a compute capability (kind 2), or for a driver to compile (1)."""
     [provider] = Path(STAND_IN).glob("site/onnxruntime/capi/libonnxruntime_providers_cuda.so")
     binary = provider.read_bytes()
     kinds = set()
@@ -66,7 +66,7 @@ def test_the_documented_gpus_are_those_that_the_wheel_has_kernels_for() -> None:
 
 
 def test_how_much_is_launched(tmp_path: Path) -> None:
-    """Each is some microseconds at one row: the step is launched as often as tokens are made."""
+    """Each launch takes some microseconds with one row, and there is a step for every token."""
     sizes: dict[str, Any] = {
         "num_decoder_layers": LAYERS,
         "num_encoder_layers": LAYERS,

@@ -1,4 +1,4 @@
-"""CUDA's libraries are found where they lie, or all places that were tried are named."""
+"""CUDA's libraries are found, or the error names all places that were tried."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def places(tmp_path: Path, **packages: str) -> dict[str, str]:
     """Variables with the driver on the loader's path, and the rest in Python packages elsewhere.
 
     Args:
-        tmp_path: where they are put.
-        packages: patterns of names by packages of NVIDIA.
+        tmp_path: directory of the libraries.
+        packages: patterns of library names by NVIDIA's packages.
     """
     libraries = Path(STAND_IN).resolve() / "lib"
     driver, elsewhere = tmp_path / "driver", tmp_path / "beside-torch"

@@ -1,4 +1,4 @@
-"""A model takes its share of the GPU's memory under any traffic, and leaves the others theirs."""
+"""A model stays within its share of the GPU's memory under any traffic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES: list[tuple[dict[str, Any], float]] = [
 
 @pytest.mark.parametrize(("shape", "gib"), SHAPES, ids=str)
 def test_a_model_stays_within_its_share(tmp_path: Path, shape: dict[str, Any], gib: float) -> None:
-    """With the other half, another version of it can be opened beside it."""
+    """In the other half, another version of it can be opened at the same time."""
     bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", **shape)
     total = int(gib * GIB)
     found = run("memory.py", bundle.path, STAND_IN_BYTES=total)

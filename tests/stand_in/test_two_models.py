@@ -1,4 +1,4 @@
-"""A model is opened beside others on one GPU, and reloaded, and those that serve go on."""
+"""A model is opened and reloaded on a GPU with others, while those continue to serve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_captures_and_what_serves_do_not_disturb_each_other(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("in_flight", [2, 0])
 async def test_a_model_on_a_gpu_is_replaced_while_it_serves(tmp_path: Path, in_flight: int) -> None:
-    """Each version has as many rows as the first, also after one that is refused: none leaks."""
+    """Each version has the same number of rows, also after a refused one: no memory leaks."""
     live = tmp_path / "live"
     for number in range(1, 5):
         version = tiny_bundle(

@@ -1,7 +1,7 @@
-"""A model that is opened beside one that serves; what `test_two_models.py` runs.
+"""Opens a model while another one serves, for `test_two_models.py`.
 
-While the second one's captures are held, the first encodes, steps, copies and scores what it has
-not met before, so that ONNX Runtime allocates and frees. Prints one JSON object.
+While the second model's captures are held, the first one encodes, steps, copies and scores new
+shapes, so that ONNX Runtime allocates and frees. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = SessionSettings("cuda")
 
 
 def serve(runner: DeviceRunner, scorer: OnnxScorer, length: int) -> None:
-    """Sources and targets of a length that has not come before."""
+    """Serve sources and targets of a new length."""
     source = (*[5] * (length - 1), 3)
     items = [EncodeItem((row,), source) for row in range(ROWS)]
     start = np.full(ROWS, 2), np.zeros(ROWS, np.int32)
@@ -36,7 +36,7 @@ def serve(runner: DeviceRunner, scorer: OnnxScorer, length: int) -> None:
 
 
 def main(path: str) -> None:
-    """Let two runners of the bundle at `path` meet."""
+    """Run two runners of the bundle at `path` at the same time."""
     cuda, bundle = StandIn(), Bundle.load(Path(path))
     first = DeviceRunner(bundle, SETTINGS, DeviceOptions(ROWS))
     scorer = OnnxScorer(bundle, SETTINGS, first.encoder_session)

@@ -57,7 +57,7 @@ def to_dict(
     Args:
         costs: by what grows, "n" or "d".
         about: lines for the head of the report.
-        found: of each kind.
+        found: results by kind.
     """
     return {
         "benchmark": NAME,

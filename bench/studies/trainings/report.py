@@ -21,7 +21,7 @@ def to_dict(plan: TrainingPlan, results: Results, about: Mapping[str, str]) -> d
 
     Args:
         plan: what is compared.
-        results: of the variants that are done, by name.
+        results: results of the finished variants, by name.
         about: lines for the head of the report.
     """
     variants = [

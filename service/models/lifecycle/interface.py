@@ -1,4 +1,4 @@
-"""The life cycle's interfaces: what it needs of a version of a model, and what it reports."""
+"""The life cycle's interfaces: a version of a model, and an observer of its events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ModelState(enum.Enum):
     """The state of a model in a running server."""
 
     SERVING = "serving"
-    ASLEEP = "asleep"  # without a process; the next call wakes it
+    ASLEEP = "asleep"  # without a process; the next call wakes the model
     LOADING = "loading"  # being woken; calls wait
 
 
@@ -23,63 +23,63 @@ class ModelVersion(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name, which all of its versions share."""
+        """Name of the model, which all of its versions share."""
         ...
 
     @property
     def version(self) -> str:
-        """The version of its weights."""
+        """Version of the weights."""
         ...
 
     @property
     def engine(self) -> ServableEngine:
-        """Runs it."""
+        """The engine that runs the model."""
         ...
 
     @property
     def observer(self) -> EngineObserver:
-        """Receives its engine's events."""
+        """The observer of the engine's events."""
         ...
 
     @property
     def bundle(self) -> Path | None:
-        """The directory that it was opened from; None if there is none."""
+        """The bundle's directory; None without a bundle."""
         ...
 
     @property
     def reopen(self) -> Callable[[Path, bool], Self] | None:
-        """Opens a bundle as another version of the same model, in a process of its own.
+        """A function that opens a bundle as another version of the model, in a new process.
 
-        At a low priority if its second argument is True. Called in a thread. None if the model can
-        be neither replaced nor put to sleep.
+        It opens the bundle at a low priority if the second argument is True, and is called in a
+        thread. None if the model can be neither replaced nor put to sleep.
         """
         ...
 
     def is_changed(self) -> bool:
-        """Whether the bundle in its directory is another one by now. Called in a thread."""
+        """Whether the bundle in the directory has changed. Called in a thread."""
         ...
 
     def lacks(self, other: Self) -> list[str]:
-        """Directions that `other` translates and this version does not, as "en to de"."""
+        """Directions that only `other` translates, such as "en to de"."""
         ...
 
     async def warm_up(self) -> None:
         """Translate something short with the started engine.
 
         Raises:
-            DragomanError: it fails.
+            DragomanError: a translation fails.
         """
         ...
 
 
 class LifecycleObserver:
-    """Receives what happens to models; ignores what a subclass does not handle."""
+    """Receives events of life cycles. The methods do nothing; subclasses override some of them."""
 
     def on_start(self, model: str, state: Callable[[], ModelState]) -> None:
-        """A model serves; `state` returns its state and may be called from any thread."""
+        """Called when a model starts; `state` returns its state and may be called in any thread."""
 
     def on_reload(self, model: str, *, succeeded: bool) -> None:
-        """A new version took over, or was refused."""
+        """Called when a new version took over or was refused."""
 
     def on_wake(self, model: str, *, succeeded: bool) -> None:
-        """A sleeping model was opened for a call, or could not be."""
+        """Called when a sleeping model was opened for a call or could not be opened."""

@@ -1,4 +1,4 @@
-"""What happens to models as metrics."""
+"""Metrics of the life cycles of models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _RESULTS = {True: "success", False: "failure"}
 
 
 class LifecycleMetrics(LifecycleObserver):
-    """Counts reloads and wakes, and shows the models' states."""
+    """Counts reloads and wakes, and exports the models' states."""
 
     def __init__(self, metrics: ServerMetrics) -> None:
         self._metrics = metrics
 
     def on_start(self, model: str, state: Callable[[], ModelState]) -> None:
-        """Show its state, and every counter: a rate misses the first event of a late series."""
+        """Create all series of the model: a rate misses the first event of a late series."""
         metrics = self._metrics
         for each in ModelState:
             gauge = metrics.model_state.labels(model, each.value)
@@ -30,7 +30,7 @@ class LifecycleMetrics(LifecycleObserver):
         metrics.last_load.labels(model).set(time.time())
 
     def on_reload(self, model: str, *, succeeded: bool) -> None:
-        """Count it."""
+        """Count a reload, and record whether it succeeded."""
         metrics = self._metrics
         metrics.reloads.labels(model, _RESULTS[succeeded]).inc()
         metrics.last_reload_successful.labels(model).set(succeeded)
@@ -38,5 +38,5 @@ class LifecycleMetrics(LifecycleObserver):
             metrics.last_load.labels(model).set(time.time())
 
     def on_wake(self, model: str, *, succeeded: bool) -> None:
-        """Count it."""
+        """Count a wake, by result."""
         self._metrics.wakes.labels(model, _RESULTS[succeeded]).inc()

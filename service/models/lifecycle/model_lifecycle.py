@@ -1,7 +1,7 @@
 """The life cycle of one model: open, serve, replace, sleep, wake, stop.
 
-A call *leases* the version that serves for as long as it lasts. So a version that is replaced
-finishes the calls that hold it, and a model without leases can be put to sleep.
+A call *leases* the serving version for its whole duration. So a replaced version finishes the calls
+that hold it, and a model without leases can be put to sleep.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from service.models.lifecycle.opening import open_version
 
 V = TypeVar("V", bound=ModelVersion)
 
-# A model's process has a shorter limit of its own. This one is for what comes before it, such as
-# reading files from a disk that does not answer.
+# Longest time to open a version. A model's process has a shorter limit; this one also covers the
+# work before that, such as reading files from a disk that does not answer.
 _OPEN_SECONDS = 2100.0
-# The warm-up is a few short sentences: a model that takes longer hangs.
+# The warm-up is a few short sentences; a model that takes longer than this hangs.
 _WARM_UP_SECONDS = 60.0
-# Before a sleeping model's bundle is opened again: `mv model old && mv new model` leaves the
-# directory missing for a moment, or changes it while it is read.
+# Pauses before a sleeping model's bundle is opened again after a failure: `mv model old && mv new
+# model` leaves the directory missing for a moment, or changes it while it is read.
 _REOPEN_PAUSES_SECONDS = (0.1, 0.4)
 
 _log = logging.getLogger("dragoman.lifecycle")
 
 
 class _Leased(Generic[V]):
-    """A version with an engine that runs. Calls hold it as a context manager, many at a time."""
+    """A version with a running engine. A context manager that many calls hold at a time."""
 
     def __init__(self, version: V) -> None:
         self.version = version
@@ -63,13 +63,13 @@ class ModelLifecycle(Generic[V]):
     """Owns the versions of one model, one of which serves. Belongs to the event loop.
 
     Args:
-        first: the version to serve first; its engine has not started.
-        observer: receives what happens.
-        open_seconds: limit for opening a version; one that is opened later is closed at once.
+        first: the first version, with an engine that has not started.
+        observer: receives the events of the life cycle.
+        open_seconds: longest time to open a version; one that is opened later is closed at once.
 
     Attributes:
-        current: the version that serves; while the model is asleep, the one that served last.
-        num_leases: leases so far.
+        current: the serving version; while the model is asleep, the one that served last.
+        num_leases: number of leases so far.
     """
 
     def __init__(
@@ -87,27 +87,27 @@ class ModelLifecycle(Generic[V]):
         self._draining: asyncio.Task[None] | None = None  # of `_replaced`
         self._waking: asyncio.Task[str] | None = None
         self._watches: set[asyncio.Task[None]] = set()
-        # Held by whatever opens or closes a version: replace, sleep, wake.
+        # Held while a version is opened or closed: by replace, sleep and wake.
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._was_stopped = False
 
     @property
     def state(self) -> ModelState:
-        """Its state. May be read from any thread."""
+        """The state of the model. May be read from any thread."""
         if self._serving is not None:
             return ModelState.SERVING
         return ModelState.ASLEEP if self._waking is None else ModelState.LOADING
 
     @property
     def is_idle(self) -> bool:
-        """Whether it serves and no call holds it."""
+        """Whether the model serves and no call holds it."""
         return self._serving is not None and not self._serving.num_calls
 
     # --- start and stop --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Serve with the first version."""
+        """Start the first version, which serves from now on."""
         await self.current.engine.start()
         self._take_over(self.current)
         self._observer.on_start(self.current.name, lambda: self.state)
@@ -115,7 +115,7 @@ class ModelLifecycle(Generic[V]):
     async def stop(self) -> None:
         """Stop every version at once; unfinished requests fail with UnavailableError.
 
-        Bounded: an engine that hangs is abandoned, and counts as failed.
+        The time is bounded: an engine that hangs is abandoned, and counts as failed.
         """
         self._was_stopped = True
         for task in (self._waking, self._draining, *self._watches):
@@ -126,32 +126,32 @@ class ModelLifecycle(Generic[V]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the version that serves ended by itself, or did not end when it was stopped."""
+        """Whether the serving version ended by itself, or did not end when it was stopped."""
         return self._serving is not None and self._serving.version.engine.has_failed
 
     async def wait_until_ended(self) -> None:
-        """Wait until the engine of the version that serves has ended."""
+        """Wait until the engine of the serving version has ended."""
         await self._ended.wait()
 
     # --- what the watchdog asks ------------------------------------------------------------------
 
     def pulse(self) -> EngineProgress | None:
-        """The progress of the version that serves; None while it has no work."""
+        """The progress of the serving version; None while it has no work."""
         return None if self._serving is None else self._serving.version.engine.pulse()
 
     def abandon(self) -> None:
-        """Fail, and leave a version that hangs behind."""
+        """Abandon the serving version, which hangs; the model has failed."""
         if self._serving is not None:
             self._serving.version.engine.abandon()
 
     # --- serve -----------------------------------------------------------------------------------
 
     async def lease(self) -> AbstractContextManager[V]:
-        """Hold the version that serves, for one call. Wakes a sleeping model first.
+        """Lease the serving version for one call. Wakes a sleeping model first.
 
         Returns:
-            Holds the version from entry, which must come at once, to exit. It is no asynchronous
-            context manager: that costs each call a generator, which the event loop keeps a list of.
+            A context manager that holds the version; it must be entered at once. An asynchronous
+            one would cost each call a generator that the event loop keeps track of.
 
         Raises:
             UnavailableError: the model was asleep and can't be opened; the next call tries again.
@@ -162,7 +162,7 @@ class ModelLifecycle(Generic[V]):
         return leased
 
     def _take_over(self, version: V) -> None:
-        """Serve calls from now on with a version whose engine has started."""
+        """Serve calls from now on with a version that has been started."""
         leased = self._serving = _Leased(version)
         self.current = version
         version.observer.on_current()
@@ -171,7 +171,7 @@ class ModelLifecycle(Generic[V]):
         watch.add_done_callback(self._watches.discard)
 
     async def _watch(self, leased: _Leased[V]) -> None:
-        """Notice the end of an engine that serves; one that was replaced may end."""
+        """Notice the end of a serving engine; the end of a replaced one is expected."""
         await leased.version.engine.wait_until_ended()
         if leased is self._serving:
             self._ended.set()
@@ -181,15 +181,15 @@ class ModelLifecycle(Generic[V]):
     async def replace(
         self, bundle: Path | None, drain_seconds: float, *, allow_fewer_languages: bool = False
     ) -> V:
-        """Open another version beside the one that serves, prove it, and let it take over.
+        """Open another version while the present one serves, try it, and let it take over.
 
         Calls in progress finish with the old version, within `drain_seconds`. If anything fails,
         the old version continues to serve.
 
         Args:
-            bundle: the directory of the new version; None for that of the present one.
-            drain_seconds: after this time, calls of the old version end with UNAVAILABLE.
-            allow_fewer_languages: whether directions may be lost.
+            bundle: directory of the new version; None for the directory of the present one.
+            drain_seconds: time after which calls of the old version end with UNAVAILABLE.
+            allow_fewer_languages: whether the new version may lack directions.
 
         Raises:
             FailedPreconditionError: the new version can't serve; says why.
@@ -197,7 +197,7 @@ class ModelLifecycle(Generic[V]):
         name = self.current.name
         try:
             async with self._changing:
-                await self.wait_until_drained()  # so that there are two versions at most
+                await self.wait_until_drained()  # so that there are at most two versions
                 new = await self._open_and_prove(bundle, allow_fewer_languages)
                 old = self._serving
                 if old is not None:
@@ -222,7 +222,7 @@ class ModelLifecycle(Generic[V]):
         allow_fewer_languages: bool,
         pauses_seconds: Iterable[float] = (),
     ) -> V:
-        """Another version, started and warm; opened again after each pause if it can't be."""
+        """Open, start and warm up a version; after a failure, try again after each pause."""
         present = self.current
         path = bundle or present.bundle
         if present.reopen is None or path is None:
@@ -230,7 +230,7 @@ class ModelLifecycle(Generic[V]):
                 "it runs on a CPU in the server's own process (on a single core, or with "
                 "--in-process): restart the server to change it"
             )
-        # A call waits for a model that wakes; a reload has the time to leave others the processor.
+        # A call waits for a model that wakes; a reload can leave the processor to others.
         reopen = functools.partial(present.reopen, path, self._waking is None)
         try:
             async with asyncio.timeout(self._open_seconds):
@@ -257,7 +257,7 @@ class ModelLifecycle(Generic[V]):
         return new
 
     async def _drain(self, old: _Leased[V], seconds: float) -> None:
-        """Stop a version once its calls have ended, or the time is over."""
+        """Stop a version when its calls have ended or the time has passed."""
         try:
             async with asyncio.timeout(seconds):
                 await old.is_free.wait()
@@ -270,7 +270,7 @@ class ModelLifecycle(Generic[V]):
         self._replaced = None
 
     async def wait_until_drained(self) -> None:
-        """Wait until the version that was replaced last has ended."""
+        """Wait until the last replaced version has ended."""
         if self._draining is not None:
             await asyncio.wait({self._draining})
 
@@ -280,7 +280,7 @@ class ModelLifecycle(Generic[V]):
         """End the process of a model that no call holds; the next call wakes it.
 
         Returns:
-            Whether it sleeps now: it does not if calls hold it or it is being replaced.
+            Whether the model sleeps now: not if calls hold it or it is being replaced.
         """
         can_wake = self.current.reopen is not None and self.current.bundle is not None
         if not can_wake or not self.is_idle or self._changing.locked():
@@ -294,7 +294,7 @@ class ModelLifecycle(Generic[V]):
         return True
 
     async def _wake(self) -> None:
-        """Wait until the model serves; calls that come meanwhile wait for the same."""
+        """Wake the model and wait until it serves; other calls wait for the same wake."""
         if self._was_stopped:
             raise UnavailableError("the server is shutting down")
         if self._waking is None:
@@ -317,10 +317,10 @@ class ModelLifecycle(Generic[V]):
             _log.error("a model could not be woken", exc_info=defect)
 
     async def _open_again(self) -> str:
-        """Open the model's bundle; why that failed, or ""."""
+        """Open the model's bundle; returns why that failed, or ""."""
         name = self.current.name
         async with self._changing:
-            if self._serving is not None:  # it has been replaced meanwhile
+            if self._serving is not None:  # a reload has replaced it in the meantime
                 return ""
             try:
                 version = await self._open_and_prove(None, False, _REOPEN_PAUSES_SECONDS)

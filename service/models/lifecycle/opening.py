@@ -1,4 +1,4 @@
-"""Opening models in threads that a server which ends does not wait for."""
+"""Opens models in threads that the server does not wait for when it ends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ V = TypeVar("V", bound=ModelVersion)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Call `work` in a daemon thread; if this is cancelled, the thread is left behind."""
+    """Call `work` in a daemon thread; if cancelled, do not wait for the thread."""
     return await asyncio.wrap_future(_started(work))
 
 
 async def open_version(reopen: Callable[[], V]) -> V:
-    """Open a version of a model in a daemon thread; if this is cancelled, it is closed again."""
+    """Open a version of a model in a daemon thread; if cancelled, the version is closed again."""
     opened = _started(reopen)
     try:
         return await asyncio.shield(asyncio.wrap_future(opened))
@@ -41,7 +41,7 @@ def _started(work: Callable[[], T]) -> concurrent.futures.Future[T]:
         except BaseException as exc:
             done.set_exception(exc)
 
-    # Not a pool's thread: the end of the event loop would wait for it.
+    # The end of the event loop would wait for a thread of a pool.
     threading.Thread(target=run, name="load", daemon=True).start()
     return done
 
@@ -50,6 +50,6 @@ def _close(opened: concurrent.futures.Future[V], loop: asyncio.AbstractEventLoop
     if opened.exception() is not None:
         return
     stop = opened.result().engine.stop
-    # If the loop is closed, the process ends, and the model's process with it.
+    # If the loop is closed, the process ends, and the model's process ends with it.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(lambda: asyncio.ensure_future(stop()))

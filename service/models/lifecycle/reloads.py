@@ -1,4 +1,4 @@
-"""Replaces models of a running server, one at a time: for the admin call and SIGHUP."""
+"""Replaces models of a running server, one at a time, for the admin call and SIGHUP."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class Reload:
     """The outcome of a reload for one model.
 
     Attributes:
-        model: its name.
-        previous_version, version: before and after; of the weights, not of the program.
-        was_replaced: whether another version took over; if not, the bundle was unchanged or `error`
+        model: name of the model.
+        previous_version: version of the weights before.
+        version: version of the weights after.
+        was_replaced: whether a new version took over; if not, the bundle was unchanged or `error`
             says why.
-        error: why the old version continues to serve; "" if it does not.
+        error: reason why the old version continues to serve, if the reload failed; otherwise "".
     """
 
     model: str
@@ -46,12 +47,12 @@ class Reload:
 class Reloads(Generic[V]):
     """Reloads the models of a server. Belongs to the event loop.
 
-    One model at a time, and only when the version replaced before has drained: a reload needs
-    memory for one more version of one model.
+    It replaces one model at a time, and only when the version replaced before has drained, since a
+    reload needs memory for one more version of a model.
 
     Args:
-        models: by name.
-        drain_seconds: bound of the drain of a replaced version.
+        models: life cycles of the models, by name.
+        drain_seconds: longest time in which a replaced version may finish its calls.
     """
 
     def __init__(self, models: Mapping[str, ModelLifecycle[V]], drain_seconds: float) -> None:
@@ -65,16 +66,18 @@ class Reloads(Generic[V]):
     async def reload(
         self, name: str = "", bundle: Path | None = None, *, allow_fewer_languages: bool = False
     ) -> list[Reload]:
-        """Replace one model, or all whose bundle has changed. Goes on if the caller is cancelled.
+        """Replace one model, or all models with a changed bundle.
+
+        Continues if the caller is cancelled.
 
         Args:
-            name: of the model; "" for all models whose bundle has changed, or with `bundle` for the
-                only model.
-            bundle: the directory of the new version; None for the directory of the present one.
-            allow_fewer_languages: whether directions may be lost.
+            name: name of the model; "" for all models with a changed bundle, or, together with
+                `bundle`, for the only model.
+            bundle: directory of the new version; None for the directory of the present one.
+            allow_fewer_languages: whether the new version may lack directions.
 
         Returns:
-            What became of each model that was looked at.
+            The outcome for each model considered.
 
         Raises:
             NotFoundError: there is no model of this name.
@@ -105,7 +108,7 @@ class Reloads(Generic[V]):
             raise
 
     def ask(self) -> None:
-        """Have `run` reload all models whose bundle has changed; several times count as one."""
+        """Let `run` reload all models with a changed bundle. Repeated calls count as one."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -116,7 +119,7 @@ class Reloads(Generic[V]):
             await self.reload()
 
     async def stop(self) -> None:
-        """Give up what is in progress."""
+        """Cancel the reloads in progress."""
         self._was_stopped = True
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,11 +1,11 @@
-"""The KV cache of a CPU runner: attention keys and values, one row a hypothesis.
+"""The KV cache of a CPU runner: attention keys and values, with a row for each hypothesis.
 
 An SSRU decoder has a state vector for each layer and row in place of self-attention's keys and
 values.
 
 Arrays are allocated once, for the most rows and the longest texts. They are anonymous memory maps:
-the kernel commits a page when it is first touched, so a row costs what it uses, and the computed
-size is an upper bound.
+the kernel commits a page when it is first touched, so that a row takes only the memory that it uses
+and the computed size is an upper bound.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class CacheShape:
     """Sizes of a `KVCache`.
 
     Attributes:
-        num_layers: decoder layers.
-        num_heads, head_dim: of attention; their product is the model's width D.
-        max_rows: hypotheses.
-        max_source, max_target: positions of a row on either side; of the source, those that the
-            decoder sees (`ModelConfig.num_memory_rows`).
+        num_layers: number of decoder layers.
+        num_heads, head_dim: number and size of attention heads; the product is the model's width D.
+        max_rows: number of rows.
+        max_source: number of source positions of a row that the decoder sees
+            (`ModelConfig.num_memory_rows`).
+        max_target: number of target positions of a row.
         dtype: "float32" or "float16".
         is_recurrent: whether the decoder is an SSRU.
     """
@@ -50,7 +51,7 @@ class CacheShape:
 
     @property
     def item_size(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return np.dtype(self.dtype).itemsize
 
     @property
@@ -65,7 +66,7 @@ class CacheShape:
 
 
 def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
-    """What a runner of the bundle can hold."""
+    """The limits of a runner of the bundle."""
     return RunnerLimits(
         max_rows=max_rows,
         max_source_positions=bundle.max_source_positions,
@@ -76,7 +77,7 @@ def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
 
 
 def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
-    """The shape of a runner's caches, known before anything is allocated."""
+    """The shape of a runner's caches."""
     return CacheShape(
         num_layers=bundle.config.num_decoder_layers,
         num_heads=bundle.config.num_heads,
@@ -135,9 +136,9 @@ class KVCache:
         """Store an encoded source in rows that are about to begin.
 
         Args:
-            rows: to store it in; several for a beam.
-            encoded: the source.
-            length: its positions; those after them are padding and are left out.
+            rows: rows to store it in; several for a beam.
+            encoded: the encoded source.
+            length: number of its positions; padding follows after them and is left out.
         """
         arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
         for cross, last, batch in arrays:
@@ -171,11 +172,11 @@ class KVCache:
             for target, length, span in zip(targets, lengths, spans, strict=True):
                 array[target, :, :length] = span
         for array in (*self.cross_last, self.source_lengths):
-            array[targets] = array[sources]  # fancy indexing on the right copies first
+            array[targets] = array[sources]  # the fancy index on the right makes a copy first
 
 
 def _untouched_zeros(shape: tuple[int, ...], dtype: str) -> Array:
-    # Not numpy.zeros: it asks for huge pages, and the first token of a row would commit megabytes.
+    # `numpy.zeros` asks for huge pages, and the first token of a row would commit megabytes.
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):

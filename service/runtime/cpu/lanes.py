@@ -1,4 +1,4 @@
-"""Lanes: groups of rows, each of which steps at its own time on a core of its own.
+"""Lanes: groups of rows that step independently, each on a core of its own.
 
 `bench/NOTES.md` has measurements on two cores with 64 clients over gRPC.
 """
@@ -22,11 +22,11 @@ from service.runtime.cpu.runner import Graphs, OnnxRunner, allocate
 def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> OnnxRunner | OnnxLanes:
     """The best runner for a bundle on a CPU: a lane for each thread, if there are enough rows.
 
-    With a small decoder, two threads get one lane: encodes beside the steps and the event loop then
-    take as much of the processor as the steps, and in one lane more rows share a step.
+    With a small decoder, two threads get one lane: encodes and the event loop then take as much of
+    the processor as the steps, and in one lane more rows share a step.
 
     Raises:
-        StartupError: as `OnnxRunner`.
+        StartupError: this device can't run the bundle, or has too little memory; says what to do.
     """
     num_lanes = best_lanes(bundle.config, max_rows, sessions.intra_op_threads or num_usable_cores())
     if not num_lanes:
@@ -37,19 +37,19 @@ def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> Onnx
 class OnnxLanes:
     """The `LanedRunner` of a bundle on a CPU.
 
-    A lane that steps beside others runs on the calling thread only. So all lanes share one session;
-    with threads of its own, each lane would need a session, and the weights once more.
+    A lane that steps while others do uses only the calling thread. So all lanes share one session;
+    with threads of its own, each lane would need a session and another copy of the weights.
 
-    A row's outputs are the same bits in any lane, alone and beside others.
+    A row's outputs are the same bits in any lane, alone or with others.
 
     Args:
-        bundle: what to run.
-        max_rows: rows that can step at once, in all lanes.
-        num_lanes: lanes, with equal shares of the rows.
-        sessions: for a lane that steps alone.
+        bundle: bundle to run.
+        max_rows: number of rows that can step at once, in all lanes.
+        num_lanes: number of lanes, with equal shares of the rows.
+        sessions: session settings for a lane that steps alone.
 
     Raises:
-        StartupError: as `OnnxRunner`.
+        StartupError: this device can't run the bundle, or has too little memory; says what to do.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OnnxLanes:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What all lanes hold together."""
+        """Limits of all lanes together."""
         return self._limits
 
     @property
@@ -85,7 +85,7 @@ class OnnxLanes:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of all lanes' caches: an upper bound of the memory that they take."""
+        """Size of all lanes' caches in bytes, an upper bound of their memory."""
         return self._cache_bytes
 
     @property
@@ -94,7 +94,7 @@ class OnnxLanes:
         return self._whole.encoder
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode ahead of admission, on the calling thread."""
+        """Encode sources before their requests join, on the calling thread."""
         return self._encoder.encode(sources)
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class Graphs:
 
     @classmethod
     def open(cls, bundle: Bundle, settings: SessionSettings) -> Graphs:
-        """Open both.
+        """Open both sessions.
 
         Raises:
             StartupError: this device can't run the bundle; says what to do.
@@ -65,16 +65,16 @@ class Graphs:
 
 
 class OnnxRunner:
-    """The `ModelRunner` of a bundle. Not for use by two threads at once, but for `encode`.
+    """The `ModelRunner` of a bundle. Except for `encode`, not for two threads at once.
 
-    On a CPU, a row's outputs are the same bits whatever the other rows are, in fp32 and int8.
+    On a CPU, a row's outputs do not depend on the other rows, bit for bit, in fp32 and int8.
 
     Args:
-        bundle: what to run.
-        max_rows: rows that can step at once; memory grows with it.
-        intra_op_threads: threads that share one operator; None for one a core.
+        bundle: bundle to run.
+        max_rows: number of rows that can step at once; memory grows with it.
+        intra_op_threads: number of threads for one operator; None for one for each core.
         sessions: all session settings, in place of `intra_op_threads`.
-        graphs: open sessions, in place of either.
+        graphs: open sessions, in place of `intra_op_threads` and `sessions`.
         cache: caches shared with another runner that never runs at the same time.
 
     Raises:
@@ -95,7 +95,7 @@ class OnnxRunner:
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         settings = sessions or SessionSettings(intra_op_threads=intra_op_threads)
-        # Before the caches, since opening finds wrong sizes.
+        # Before the caches, since opening detects wrong sizes.
         self._graphs = graphs or Graphs.open(bundle, settings)
         self.cache = cache or allocate(shape, [max_rows])[0]
         self._encoder = _Encoder(bundle, self._graphs.encoder)
@@ -103,12 +103,12 @@ class OnnxRunner:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What this runner can hold."""
+        """Limits of this runner."""
         return self._limits
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the caches: an upper bound of the memory that they take."""
+        """Size of the caches in bytes, an upper bound of their memory."""
         return self._cache_bytes
 
     @property
@@ -131,7 +131,7 @@ class OnnxRunner:
         )
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode ahead of admission; touches no cache."""
+        """Encode sources before their requests join; uses no cache."""
         return self._encoder.encode(sources)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:
     """Allocate caches that together have this shape, with `rows` rows each.
 
     Raises:
-        StartupError: this machine does not give the memory.
+        StartupError: this machine has too little memory.
     """
     try:
         return [KVCache(dataclasses.replace(shape, max_rows=max_rows)) for max_rows in rows]
@@ -164,7 +164,7 @@ class _Encoder:
         self._kept = bundle.config.num_memory_rows
 
     def store(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
-        """Encode what is not encoded yet, and store all; the number of padding positions."""
+        """Encode the sources that are not encoded, store all; returns the padding positions."""
         missing = [item for item in items if item.encoded is None]
         encoded = self.encode([item.source_ids for item in missing])
         for item, source in zip(missing, encoded.sources, strict=True):

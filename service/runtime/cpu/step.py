@@ -69,12 +69,12 @@ class DecoderStep:
             self._constants["source_buffer_length"] = np.array(
                 cache.cross_attention[0].shape[2], np.int32
             )
-        # Kept for each (rows, k): binding all arrays of a large model takes longer than a step of a
-        # small one. A binding holds pointers, no data.
+        # Cached by (rows, k): binding all arrays of a large model takes longer than a step of a
+        # small one. A binding holds pointers, not data.
         self._bindings: dict[tuple[int, int], _StepBinding] = {}
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
-        """Step; the candidates' ids and logits [rows, k], and the log-sum-exp [rows]."""
+        """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
         rows = plan.num_rows
         k = min(plan.top_k or self._limits.top_k, self._limits.vocab_size)
         choices = self._choices.get(k) or self._prepare(k)
@@ -85,7 +85,7 @@ class DecoderStep:
             if len(plan.adjustments.rows) or binding.has_adjustments:
                 _bind_adjustments(binding, plan.adjustments)
             self._session.run_with_iobinding(binding.io)
-        # Copied: the next step writes into the same arrays.
+        # Copies, since the next step writes into the same arrays.
         return (
             choices.top_ids[:rows].copy(),
             choices.top_logits[:rows].copy(),

@@ -12,15 +12,12 @@ from model.bundle.sessions import Device
 
 
 class DeviceArray:
-    """An array on a device, of which parts can be bound to a session. Its memory is a stream's.
+    """An array on a device; parts of it can be bound to a session. A stream owns its memory.
 
     Args:
-        address: of its first element.
-        device: where it is.
-        shape, dtype: of all of it.
-
-    Attributes:
-        address, shape, dtype: as given.
+        address: address of its first element.
+        device: device of its memory.
+        shape, dtype: shape and element type of the whole array.
     """
 
     def __init__(
@@ -34,13 +31,13 @@ class DeviceArray:
     def bind(
         self, bind: Any, name: str, shape: Sequence[int] | None = None, start: int = 0
     ) -> None:
-        """Bind `shape` elements of it, from element number `start` on; all if no shape is given.
+        """Bind a part of the array as an input or output of a session.
 
         Args:
             bind: `bind_input` or `bind_output` of an `onnxruntime.IOBinding`.
-            name: of the session's input or output.
-            shape: as the session shall see it.
-            start: elements before it.
+            name: name of the session's input or output.
+            shape: shape of the part for the session; None for the whole array.
+            start: number of elements before the part.
         """
         address = self.address + start * self.dtype.itemsize
         wanted = self.shape if shape is None else tuple(shape)

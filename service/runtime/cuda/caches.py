@@ -1,8 +1,8 @@
 """Caches and states of all rows on a device, and the graphs that move rows.
 
-Arrays stay where they were allocated, since captured CUDA graphs hold addresses. Rows are moved by
-small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike. They
-are launched and not waited for; their inputs go through the staging of the step.
+Arrays stay where they were allocated, since captured CUDA graphs contain addresses. Small graphs of
+the bundle (`export.cache_graphs`) move rows, on a GPU and, in tests, on a CPU. They are launched
+and not waited for; their inputs go through the staging of the step.
 """
 
 from __future__ import annotations
@@ -32,31 +32,32 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
     ("running", np.int32),
     ("source_lengths", np.int32),
 )
-"""The inputs of a row other than its caches, in the order of `DeviceCaches.set_rows`."""
+"""The inputs of a row besides its caches, in the order of `DeviceCaches.set_rows`."""
 
 
 MAX_COPIED = 2**26
-"""Bytes that are copied at once: what lies between reading and writing takes as many again."""
+"""Most bytes copied at once: the temporary copy between reading and writing has the same size."""
 
 
 _MAX_ARRAYS = 32
-"""Arrays that ONNX Runtime concatenates on a GPU without pinned memory for the kernel's arguments.
-Of a run that it does not wait for, it would never free that memory."""
+"""Most arrays that ONNX Runtime concatenates on a GPU without pinned memory for the kernel's
+arguments. It would never free that memory after a run that it does not wait for."""
 
 
 _Span = tuple[int, int, int, int]
-"""Source row, target row, first position, and the one after the last."""
+"""Source row, target row, first position, and the position after the last."""
 
 
 class DeviceCaches:
     """The caches and states of all rows.
 
     Attributes:
-        shape: of the caches.
+        shape: shape of the caches.
         self_attention: [2L, rows, H, target, Dh], key and value of each layer in turn.
-        cross_attention: [2L, rows, H, source, Dh], likewise.
-        cross_last: [2L, rows, 1, D], likewise: `cross_attention` at each row's last position.
-        states: [rows] each, by the names of `STATES`.
+        cross_attention: [2L, rows, H, source, Dh], in the same order.
+        cross_last: [2L, rows, 1, D], in the same order: `cross_attention` at each row's last
+            position.
+        states: arrays [rows], by the names of `STATES`.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class DeviceCaches:
         """Carry out `copies` of the caches as if all at once.
 
         Args:
-            copies: rows and positions.
-            source_lengths: [rows] of the sources in the rows, before the copies.
-            staging: of the step.
+            copies: rows and positions to copy.
+            source_lengths: [rows], lengths of the sources in the rows before the copies.
+            staging: staging memory of the step.
         """
         spans = [(c.source, c.target, c.start, c.stop) for c in copies]
         self._copy_vectors(self.self_attention, self.shape.max_target, spans, staging)
@@ -119,7 +120,7 @@ class DeviceCaches:
         Args:
             items: the sources, in the order of the batch.
             encoded: the encoder's outputs, key_0, value_0, key_1 ...: [B, H, S, Dh] on the device.
-            staging: of the step.
+            staging: staging memory of the step.
         """
         width = next(iter(encoded.values())).shape()[2]
         heads, batch = self.shape.num_heads, len(items)
@@ -150,12 +151,12 @@ class DeviceCaches:
         spans: Sequence[_Span],
         staging: Staging,
     ) -> None:
-        """Copy spans in `cache`, of `length` positions a row, as if all at once."""
+        """Copy spans in `cache`, with `length` positions in each row, as if all at once."""
         spans = [span for span in spans if span[2] < span[3]]
         if not spans:
             return
         self._copy.bind_both(cache, self._as_table(cache), "table", "copied")
-        # A vector goes to its own position in another row: what moves in a cycle has one position.
+        # A vector moves to the same position of another row, so a cycle has only one position.
         slices = 2 * self.shape.num_layers * self.shape.num_heads
         most = MAX_COPIED // (slices * self.shape.head_dim * self.shape.item_size)
         width = max(1, most // len(spans))
@@ -180,7 +181,7 @@ class DeviceCaches:
         )
 
     def _offsets(self, length: int, rows: int | None = None) -> Int64:
-        """Where each slice (array and head) of a cache of `length` positions a row begins."""
+        """Start of each slice (array and head) of a cache with `length` positions in each row."""
         heads = self.shape.num_heads
         arrays = np.arange(2 * self.shape.num_layers, dtype=np.int64)
         per_array = (self.shape.max_rows if rows is None else rows) * heads * length
@@ -194,8 +195,8 @@ class _Graph:
     """A session with one set of bindings, most of which stay from run to run.
 
     Args:
-        session: a session of the graph.
-        settings: those that the session was opened with.
+        session: session of the graph.
+        settings: settings of the session.
     """
 
     def __init__(self, session: ort.InferenceSession, settings: SessionSettings) -> None:
@@ -209,17 +210,17 @@ class _Graph:
     def bind_both(
         self, array: DeviceArray, shape: Sequence[int], input_name: str, output_name: str
     ) -> None:
-        """Let the output be written over the input."""
+        """Bind an array as input and output, so that the output overwrites the input."""
         array.bind(self._io.bind_input, input_name, shape)
         array.bind(self._io.bind_output, output_name, shape)
 
     def feed_once(self, **arrays: Array) -> None:
-        """Set inputs that stay. ONNX Runtime copies them to the device itself, and waits."""
+        """Set inputs that stay. ONNX Runtime copies them to the device and waits."""
         for name, array in arrays.items():
             self._io.bind_cpu_input(name, array)
 
     def run(self, staging: Staging, **arrays: Array) -> None:
-        """Run it with these inputs."""
+        """Run the graph with these inputs."""
         for name, array in zip(arrays, staging.upload(*arrays.values()), strict=True):
             array.bind(self._io.bind_input, name)
         self._session.run_with_iobinding(self._io, self._options)

@@ -17,11 +17,11 @@ from service.runtime.source_batches import padded, similar_lengths
 _MAX_ENCODE_PADDING = 2_048
 
 ENCODE_TOKEN_BUDGET = 4_096
-"""Source tokens encoded in one iteration: enough to replace the rows that end in a step."""
+"""Most source tokens encoded in one iteration: enough to replace the rows that end in a step."""
 
 MAX_ENCODE_TOKENS = ENCODE_TOKEN_BUDGET + _MAX_ENCODE_PADDING
-"""Tokens of one run, with padding, or one source of more. A run is a hundred launches whatever its
-size: few large runs are best."""
+"""Most tokens of one run, padding included; a longer source has its own run. A run of any size is a
+hundred launches, so a few large runs are best."""
 
 
 class DeviceEncoder:
@@ -42,12 +42,12 @@ class DeviceEncoder:
     def encode(
         self, items: Sequence[EncodeItem], staging: Staging
     ) -> Iterator[tuple[list[EncodeItem], dict[str, ort.OrtValue]]]:
-        """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh].
+        """Encode items in batches, each with outputs key_0, value_0, key_1 ...: [B, H, S, Dh].
 
-        They are launched, not waited for. Once dropped here, their memory may go to another run,
-        which comes later on the stream.
+        The batches are launched, not waited for. When the caller drops the outputs, a later run on
+        the stream may reuse their memory.
         """
-        # Low-rank attention keeps as many positions of a short source as of a long one.
+        # Low-rank attention keeps the same number of positions for short and long sources.
         sizes = [len(item.source_ids) for item in items]
         lengths = [max(size, self._kept(size)) for size in sizes]
         for numbers in similar_lengths(lengths, MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):

@@ -1,7 +1,7 @@
-"""Steps in flight: launched on the device, and not completed as far as the host knows.
+"""Steps in flight: launched on the device, with no completion received by the host.
 
-The launch thread never blocks, or the device would run dry. A second thread waits for completions,
-in order: it sets each step's future and queues the completion for the launch thread.
+The launch thread never blocks, because the device would become idle. A second thread waits for
+completions in order: it sets each step's future and queues the completion for the launch thread.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class InFlightStep:
     """A step in flight.
 
     Attributes:
-        future: for its output.
-        staging: through which it exchanges arrays with the host; given back at the end.
-        launched_at: when, in seconds of `time.perf_counter`.
-        number: of the step, as `DeviceRowStates` counts; 0 if no row steps.
-        num_rows: rows that step.
-        k: candidates of each row that the plan wants.
-        num_candidates: candidates that the graph gives.
-        num_encodes: sources that are encoded before the step.
-        num_padding: positions of the encoder that hold no token.
-        error: why it could not be launched.
+        future: future of its output.
+        staging: memory through which it exchanges arrays with the host; released at the end.
+        launched_at: time of the launch, in seconds of `time.perf_counter`.
+        number: number of the step by the count of `DeviceRowStates`; 0 if no row steps.
+        num_rows: number of rows that step.
+        k: number of candidates of each row that the plan asks for.
+        num_candidates: number of candidates of each row that the graph returns.
+        num_encodes: number of sources encoded before the step.
+        num_padding: number of encoder positions without a token.
+        error: error of the launch; None if the step was launched.
     """
 
     future: Future[StepOutput]
@@ -57,8 +57,8 @@ class InFlightSteps:
     """Waits for steps in the order of their launch, on a thread of its own.
 
     Args:
-        stream: on which they were launched.
-        ring: takes their stagings back.
+        stream: stream on which they were launched.
+        ring: ring to which their stagings are released.
     """
 
     def __init__(self, stream: CudaStream, ring: StagingRing) -> None:
@@ -66,17 +66,17 @@ class InFlightSteps:
         self._ring = ring
         self._completions: queue.SimpleQueue[StepCompletion] = queue.SimpleQueue()
         self._last_end = 0.0
-        self._lost: Exception | None = None  # why the device can't be used from the thread
+        self._lost: Exception | None = None  # error if the device can't be used in the thread
         self._worker = SerialExecutor("device-results")
         self._worker.start()
         self._worker.submit(self._use_device)
 
     def add(self, step: InFlightStep) -> None:
-        """A step was launched, or could not be."""
+        """Add a step that was launched, or could not be launched."""
         self._worker.submit(lambda: self._complete(step))
 
     def completions(self) -> Iterator[StepCompletion]:
-        """The completions since the last call, of every step whose future has been set."""
+        """Yield the completions since the last call, one for each step with a set future."""
         while True:
             try:
                 yield self._completions.get_nowait()
@@ -102,7 +102,7 @@ class InFlightSteps:
             chosen = output.top_ids[:, 0].copy() if step.num_rows else None
         except BaseException as exc:
             self._last_end = time.perf_counter()
-            if step.error is None:  # else the launch thread knows
+            if step.error is None:  # otherwise the launch thread knows
                 self._completions.put((step.number, None))
             self._ring.release(step.staging)
             if is_awaited:
@@ -115,7 +115,7 @@ class InFlightSteps:
             step.future.set_result(output)
 
     def _output(self, step: InFlightStep) -> StepOutput:
-        """Wait for its output. Times count from the end of the step before it, as seen here."""
+        """Wait for the output of a step. Its time begins at the end of the previous step."""
         start = max(step.launched_at, self._last_end)
         encoded = start
         if step.num_encodes and step.error is None:
@@ -141,7 +141,7 @@ class InFlightSteps:
 
 
 def _parts(step: InFlightStep) -> tuple[Int64, Float32, Float32]:
-    """Ids, logits and log-sum-exp, copied: another step will use the staging."""
+    """Copy ids, logits and log-sum-exp from the staging, which another step will use."""
     k, most = step.k, step.num_candidates
     if not step.num_rows:
         return np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0, np.float32)

@@ -1,4 +1,4 @@
-"""A GPU's free memory, as the CUDA runtime library reports it, and how many rows fit in it."""
+"""A GPU's free memory, from the CUDA runtime library, and the number of rows that fit in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.runtime.cuda.caches import MAX_COPIED
 from service.runtime.cuda.encoder import MAX_ENCODE_TOKENS
 
 MARGIN = 0.1
-"""Share of the free memory that is left free: for longer sources, and for CUDA itself."""
+"""Fraction of the free memory that is kept free for longer sources and for CUDA itself."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class DeviceMemory:
 
 
 def read_memory(index: int, load: Callable[[], CudaRuntime] = load_cuda) -> DeviceMemory | None:
-    """The memory of GPU number `index`; None where CUDA is missing or fails.
+    """The memory of a GPU; None if CUDA is missing or fails.
 
     Args:
-        index: among those that this process sees.
+        index: number of the GPU among those that this process sees.
         load: loads CUDA's runtime library.
     """
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -46,19 +46,19 @@ def read_memory(index: int, load: Callable[[], CudaRuntime] = load_cuda) -> Devi
 def rows_for(
     memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0, num_models: int = 1
 ) -> int:
-    """How many rows of a model fit in its share of the memory.
+    """The number of a model's rows that fit in its share of the memory.
 
-    All models have equal shares, and one more is left for a version that is opened beside its
-    model, in a reload.
+    All models have equal shares, and one more share is kept for a new version that is opened in a
+    reload.
 
     Args:
-        memory: of the GPU; None if it isn't known.
-        bytes_per_row: needed for each row.
-        beside: bytes needed for everything else.
-        num_models: models that share the GPU.
+        memory: memory of the GPU; None if unknown.
+        bytes_per_row: memory of each row, in bytes.
+        beside: memory of everything else, in bytes.
+        num_models: number of models that share the GPU.
 
     Raises:
-        StartupError: not one fits, or the free memory isn't known; says what to do.
+        StartupError: not one row fits, or the free memory is unknown; says what to do.
     """
     if memory is None:
         raise StartupError(
@@ -81,18 +81,18 @@ def rows_for(
 
 
 def step_bytes_per_row(bundle: Bundle) -> int:
-    """An estimate of a row's memory in a step: logits in three forms, and activations."""
+    """Estimate a row's memory in a step: logits in three forms, and activations."""
     config = bundle.config
     return 16 * config.vocab_size + 64 * (config.d_model + config.ffn_dim)
 
 
 def bytes_beside_rows(bundle: Bundle) -> int:
-    """An estimate of the memory for everything but rows, after the encoder is loaded.
+    """Estimate the memory of everything but rows, after the encoder is loaded.
 
-    The decoder's weights, for scores once more, and with the encoder's for attention weights; what
-    an encode leaves in ONNX Runtime's arenas, and what a copy of rows does. Everything is counted
-    twice, since an arena that has served batches of many shapes is never full. What models of all
-    kinds took under traffic was 40 to 95 % of this (`tests/stand_in/memory.py`).
+    This is the memory of the decoder's weights, of copies of them for scores and (with the
+    encoder's) for attention weights, and of ONNX Runtime's arenas for encodes and copies of rows.
+    Everything is counted twice, since an arena that has served batches of many shapes is never
+    full. Models of all kinds took 40 to 95 % of this under traffic (`tests/stand_in/memory.py`).
     """
     config = bundle.config
     weights = bundle.num_bytes
@@ -104,12 +104,12 @@ def bytes_beside_rows(bundle: Bundle) -> int:
 
 
 def _scores_per_position(config: ModelConfig) -> int:
-    """How many scores the encoder's attention holds for each position and head."""
+    """Number of attention scores that the encoder holds for each position and head."""
     near = 3 * config.attention_window
     return {
-        "full": 0,  # its kernel holds none
+        "full": 0,  # the kernel holds none
         "local": near,
         "strided": near,
-        "lsh": 3 * near * config.attention_rounds,  # with the positions that are sorted
+        "lsh": 3 * near * config.attention_rounds,  # including the sorted positions
         "linformer": config.attention_rank,
     }[config.encoder_attention]

@@ -1,6 +1,6 @@
 """A bundle on a device: sessions, caches, and the stream on which everything is launched.
 
-Nothing here waits for a step. The device executes in the order of the calls.
+No function waits for a step. The device executes in the order of the calls.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """How a device runs a bundle.
+    """Options for running a bundle on a device.
 
     Attributes:
-        max_rows: rows that can step at once; None for as many as the memory holds, up to 512.
-        captures: use CUDA graphs where there is a GPU.
-        depth: most steps in flight on the device; 0 to wait for each launch, which is slow, but an
-            error is then that of its own operator.
-        num_models: models that share the device.
+        max_rows: number of rows that can step at once; None for as many as fit into memory, up to
+            512.
+        captures: whether to use CUDA graphs if there is a GPU.
+        depth: most steps in flight on the device; 0 to wait for each launch, which is slow, but
+            attributes an error to the operator that caused it.
+        num_models: number of models that share the device.
     """
 
     max_rows: int | None = None
@@ -56,19 +57,19 @@ class DeviceOptions:
 
 
 class DeviceModel:
-    """Launches steps. All of it belongs to one thread, the one that calls `open`.
+    """Launches steps. Belongs to the thread that calls `open`.
 
     Args:
-        bundle, settings, options: as for `DeviceRunner`.
-        limits: how long sources and targets may be; `max_rows` counts only if the options say it.
+        bundle, settings, options: same as in `DeviceRunner`.
+        limits: longest source and target; `max_rows` is used only if the options set it.
         read_memory: reads the device's memory.
         open_stream: opens a stream of the device.
 
     Attributes:
-        device: where it is.
-        stream: on which everything is launched.
-        ring: the memory through which steps exchange arrays with the host.
-        limits, buckets, cache_bytes, num_captures: known once it is open.
+        device: the device.
+        stream: stream on which everything is launched.
+        ring: memory through which steps exchange arrays with the host.
+        limits, buckets, cache_bytes, num_captures: known after `open`.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class DeviceModel:
 
     @property
     def arena_bytes(self) -> int:
-        """What has been taken apart from the caches; 0 where it can't be read."""
+        """Memory allocated besides the caches, in bytes; 0 where it can't be read."""
         now = self._memory()
         if now is None or self._memory_at_start is None:
             return 0
@@ -117,7 +118,7 @@ class DeviceModel:
             raise StartupError(self._too_little_memory(exc)) from exc
 
     def launch(self, plan: StepPlan, step: InFlightStep) -> None:
-        """Launch `plan`, and describe in `step` the output to expect."""
+        """Launch `plan`, and describe the expected output in `step`."""
         try:
             self._launch(plan, step)
         except BaseException:
@@ -125,16 +126,16 @@ class DeviceModel:
             raise
 
     def complete(self, number: int, chosen: Int64 | None) -> None:
-        """Take note of what a step has chosen; None if it failed."""
+        """Record the tokens that a step has chosen; None if it failed."""
         if chosen is None:
             self._row_states.forget()
         else:
             self._row_states.completed(number, chosen)
 
     def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
-        """Run the encoder's session, after the steps before it.
+        """Run the encoder's session after the earlier steps.
 
-        ONNX Runtime may copy the feeds into memory that earlier runs still use: so this waits for
+        ONNX Runtime may copy the feeds into memory that earlier runs still use, so this waits for
         them.
         """
         self.stream.synchronize()
@@ -142,7 +143,7 @@ class DeviceModel:
         return outputs
 
     def close(self) -> None:
-        """Free the sessions, and then what they used; with nothing in flight."""
+        """Free the sessions, then their memory; nothing may be in flight."""
         for name in ("_encoder", "_step", "_caches"):
             self.__dict__.pop(name, None)
         for name in ("ring", "stream"):
@@ -188,7 +189,7 @@ class DeviceModel:
             self._bundle.config.eos_id,
             self._bundle.config.num_memory_rows,
         )
-        # One more than there may be in flight: it is filled while the first is being read.
+        # One more than the steps in flight: it is filled while the first one is being read.
         self.ring = StagingRing(self.stream, self._options.depth + 1)
         staging = self.ring.acquire()
         self._update_rows(self.buckets.largest, None, staging)
@@ -200,13 +201,13 @@ class DeviceModel:
         try:
             self._open_step(captures)  # refused if a part of the graph would run on the CPU
         except Exception as exc:
-            if captures:  # or nothing of the step can be freed
+            if captures:  # otherwise nothing of the step can be freed
                 self.stream.end_capture()
             if is_out_of_memory(exc) or not captures:
                 raise
             logger.exception("no CUDA graph could be captured; steps will be slower without")
             self.stream.synchronize()
-            # Free the step, and what frames hold of it, before the weights are loaded again.
+            # Free the step and its objects in stack frames before the weights are loaded again.
             self.__dict__.pop("_step", None)
             traceback.clear_frames(exc.__traceback__)
             self._open_step(captures=False)
@@ -222,7 +223,7 @@ class DeviceModel:
             captures=captures,
         )
         num_captures = self._step.capture()
-        self.stream.synchronize()  # copies of other parts have ended, too
+        self.stream.synchronize()  # also waits for copies
         self.num_captures = num_captures
 
     def _too_little_memory(self, exc: Exception) -> str:

@@ -1,8 +1,8 @@
-"""What the host knows of the state of each row on the device.
+"""The host's record of the state of each row on the device.
 
 The device carries its own state from step to step: each row continues with its best token until it
 ends. The host sends only differences: rows that join, leave, or continue with another token. It
-learns late what a step has chosen, when others may have been launched already.
+learns the tokens that a step has chosen late, when further steps may have been launched.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ SetRows = Callable[[Int64, Int64], None]
 
 
 class DeviceRowStates:
-    """The device's row states as far as they are known, and the source lengths.
+    """The known part of the device's row states, and the source lengths.
 
     Args:
-        num_rows: of the device.
-        max_positions: of a row's cache.
-        eos_id: ends a row.
-        kept: positions that the decoder sees of a source, given its tokens.
+        num_rows: number of rows of the device.
+        max_positions: number of positions of a row's cache.
+        eos_id: id that ends a row.
+        kept: returns the number of source positions that the decoder sees, by the source's length.
 
     Attributes:
-        source_lengths: int32 [num_rows], of the sources in the rows, as the decoder sees them.
+        source_lengths: int32 [num_rows], number of source positions in each row that the decoder
+            sees.
     """
 
     def __init__(
@@ -45,34 +46,34 @@ class DeviceRowStates:
         self._eos_id = eos_id
         self.source_lengths: Int32 = np.ones(num_rows, np.int32)
         self._known = np.full((len(STATES), num_rows), _UNKNOWN, np.int64)
-        self._before: Int64 | None = None  # known before the last step; None if it isn't tracked
-        self._max_reached = np.zeros(num_rows, np.int64)  # the furthest position possible by now
-        self._is_tracked = np.zeros(num_rows, np.bool_)  # whether that follows from our steps
+        self._before: Int64 | None = None  # states before the last step; None if not tracked
+        self._max_reached = np.zeros(num_rows, np.int64)  # last position possible by now
+        self._is_tracked = np.zeros(num_rows, np.bool_)  # whether `_max_reached` is known
         self._num_steps = 0
-        self._num_stepped = 0  # rows of the last step
+        self._num_stepped = 0  # number of rows of the last step
 
     def forget(self) -> None:
-        """Forget all states, after a failure: how far the device came is unknown."""
+        """Forget all states after a failure: the device's progress is unknown."""
         self._known[:] = _UNKNOWN
         self._is_tracked[:] = False
         self._num_stepped = 0
         self._num_steps += 1  # completions of earlier steps are ignored
 
     def copied(self, copies: Sequence[RowCopy]) -> None:
-        """Sources were copied from row to row."""
+        """Record that sources were copied from row to row."""
         crossing = [copy for copy in copies if copy.cross]
         sources = [copy.source for copy in crossing]
         self.source_lengths[[copy.target for copy in crossing]] = self.source_lengths[sources]
 
     def stored(self, items: Sequence[EncodeItem]) -> None:
-        """Sources were stored in rows."""
+        """Record that sources were stored in rows."""
         for item in items:
             self.source_lengths[list(item.rows)] = self._kept(len(item.source_ids))
 
     def is_up_to_date(self, plan: StepPlan) -> bool:
-        """Whether `plan` needs no update: all rows of the last step continue, with room to.
+        """Whether `plan` needs no update: all rows of the last step continue and have room.
 
-        A shortcut: comparing row by row takes longer than launching a step.
+        This is a shortcut: comparing row by row takes longer than launching a step.
         """
         return (
             plan.chained is not None
@@ -86,8 +87,8 @@ class DeviceRowStates:
         """Send the states that differ among the first `batch_size` rows.
 
         Args:
-            batch_size: rows that step; those beyond the plan's are free.
-            plan: what is wanted; None if all rows are free.
+            batch_size: number of rows that step; those beyond the plan's rows are free.
+            plan: the next plan; None if all rows are free.
             set_rows: sends rows and their states.
         """
         wanted = np.zeros((len(STATES), batch_size), np.int64)  # a free row: token 0 at position 0
@@ -101,8 +102,8 @@ class DeviceRowStates:
             if plan.chained is not None:
                 chained[:num_rows] = plan.chained
                 wanted[:3, chained] = 0
-        # A row that ended by its length, which the host may not know yet, has no position left: it
-        # stays at its last. After a failure rows become free: their requests have been answered.
+        # A row that has reached its length, perhaps unknown to the host, has no position left and
+        # stays at its last. After a failure, rows become free: their requests have been answered.
         ended = chained & self._is_tracked[:batch_size]
         continues = ended & (self._max_reached[:batch_size] < self._max_positions)
         ended &= ~continues
@@ -116,11 +117,11 @@ class DeviceRowStates:
             self._is_tracked[rows] = True
 
     def stepped(self, plan: StepPlan) -> int:
-        """The step of `plan` has been launched; its number, for `completed`."""
+        """Record the launch of the step of `plan`; returns its number, for `completed`."""
         self._num_stepped = num_rows = plan.num_rows
         self._num_steps += 1
         known = self._known[:, :num_rows]
-        # The tokens of chained rows are not tracked: their completions come too late, as a rule.
+        # The tokens of chained rows are not tracked: usually their completions come too late.
         tracks = plan.chained is None or not plan.chained.any()
         self._before = known.copy() if tracks else None
         may_run = known[2] != 0
@@ -129,9 +130,9 @@ class DeviceRowStates:
         return self._num_steps
 
     def completed(self, number: int, chosen: Int64) -> None:
-        """Step `number` has completed and chosen these tokens for its rows.
+        """Record the tokens that step `number` has chosen for its rows.
 
-        Ignored if another step has been launched since.
+        Does nothing if another step has been launched since.
         """
         if number != self._num_steps or self._before is None:
             return

@@ -1,14 +1,14 @@
 """The model runner of a GPU: the whole state of running rows stays on the device.
 
 Caches, token ids, positions and flags stay there, and a step's output is the next step's input. The
-host sends differences only (rows that join or leave, a beam's choice), and gets the candidates in
+host sends only differences (rows that join or leave, a beam's choice), and gets the candidates in
 one copy.
 
-The launch thread (`service.runtime.cuda.model`) never waits for a step, so that the next one is
-queued on the device when one ends. A second thread waits for completions
+The launch thread (`service.runtime.cuda.model`) never waits for a step, so that the next step is
+queued on the device before one ends. A second thread waits for completions
 (`service.runtime.cuda.in_flight_steps`).
 
-On a CPU the same code runs the same graphs, which is how it is tested without a GPU.
+For tests without a GPU, the same code runs the same graphs on a CPU.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ T = TypeVar("T")
 
 
 class DeviceRunner:
-    """The `AsyncRunner` of a GPU. A thread of its own launches the steps in order.
+    """The `AsyncRunner` of a GPU. A separate thread launches the steps in order.
 
-    One thread, since ONNX Runtime keeps CUDA graphs by the thread that captured them; of its own,
-    so that a step can begin while the host still works on the output of the one before. If more
-    than `depth` steps are submitted, it waits for a free staging.
+    It is one thread, since ONNX Runtime keeps CUDA graphs by the thread that captured them, and a
+    separate one, so that a step can begin while the host still processes the output of the last
+    one. If more than `depth` steps are submitted, it waits for a free staging.
 
     Args:
-        bundle: with graphs for GPUs (`dragoman export --precision fp16`).
+        bundle: bundle with graphs for GPUs (`dragoman export --precision fp16`).
         sessions: device and threads.
-        options: rows, graphs and depth.
+        options: number of rows, CUDA graphs and depth.
         memory: reads the device's memory; for tests.
         stream: opens a stream of the device; for tests.
 
@@ -93,7 +93,7 @@ class DeviceRunner:
 
     @property
     def limits(self) -> RunnerLimits:
-        """What this runner can hold."""
+        """Limits of this runner."""
         return self._model.limits
 
     @property
@@ -103,35 +103,35 @@ class DeviceRunner:
 
     @property
     def buckets(self) -> BatchSizeBuckets:
-        """The batch sizes at which it steps."""
+        """The batch sizes of steps."""
         return self._model.buckets
 
     @property
     def num_captures(self) -> int:
-        """CUDA graphs that were captured."""
+        """Number of captured CUDA graphs."""
         return self._model.num_captures
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the caches, all of it taken at the start."""
+        """Size of the caches in bytes, all of it allocated at the start."""
         return self._model.cache_bytes
 
     @property
     def arena_bytes(self) -> int:
-        """Other memory taken since the start: weights, activations, captured graphs.
+        """Other memory allocated since the start: weights, activations, captured graphs.
 
-        Measured as free memory of the device, so another process on the same GPU counts as well. 0
+        It is measured by the device's free memory, so another process on the same GPU counts too. 0
         where it can't be read.
         """
         return self._model.arena_bytes
 
     @property
     def encoder_session(self) -> SourceEncoder:
-        """The encoder, for scoring: this runner, whose `run` runs it between steps."""
+        """The encoder for scoring: this runner itself, which runs it between steps (`run`)."""
         return self
 
     def submit(self, plan: StepPlan) -> Future[StepOutput]:
-        """Carry out `plan` after those before it, without waiting for it."""
+        """Carry out `plan` after the earlier plans, without waiting for it."""
         future: Future[StepOutput] = Future()
         self._enqueue(lambda: self._launch(plan, future))
         return future
@@ -141,7 +141,7 @@ class DeviceRunner:
         return self.submit(plan).result()
 
     def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
-        """Run the encoder's session on the launch thread, after the steps before it."""
+        """Run the encoder's session on the launch thread, after the earlier steps."""
         return self._call(lambda: self._model.encode(names, feeds)).result()
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class DeviceRunner:
         self._worker.submit(work)
 
     def _launch(self, plan: StepPlan, future: Future[StepOutput]) -> None:
-        """Launch `plan`; `InFlightSteps` sets the future."""
+        """Launch `plan`; `InFlightSteps` sets the future's result."""
         assert self._in_flight is not None
         model = self._model
         try:
@@ -198,11 +198,11 @@ class DeviceRunner:
             model.launch(plan, step)
             model.stream.record(staging.ended)
         except BaseException as exc:
-            # The frames refer to encoder outputs and to this step: a cycle, which would keep device
-            # memory until the garbage collector runs.
+            # Stack frames refer to encoder outputs and to this step: a cycle, which would hold
+            # device memory until the garbage collector runs.
             traceback.clear_frames(exc.__traceback__)
             step.error = exc
-            # The part that was launched may still need its memory.
+            # The launched part may still use its memory.
             with contextlib.suppress(Exception):
                 model.stream.record(staging.ended)
         self._in_flight.add(step)

@@ -1,11 +1,11 @@
 """Staging memory: pinned buffers through which steps in flight and the host exchange arrays.
 
 A copy to or from a GPU happens on the stream, long after the call that enqueued it has returned.
-Until then the host's memory must not be changed or read. So each step in flight has memory of its
-own, which another step gets only when its output has been read.
+Until then, the host's memory must not be changed or read. So each step in flight has its own
+memory, which another step gets only after its output has been read.
 
-It is pinned, since CUDA copies pageable memory to a buffer of its own first, and even the
-asynchronous copy may then wait for the stream (CUDA's "API synchronization behavior").
+The memory is pinned, since CUDA first copies pageable memory to a buffer of its own, and then even
+an asynchronous copy may wait for the stream (CUDA's "API synchronization behavior").
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from service.runtime.cuda.stream import CudaStream
 
 Array = npt.NDArray[Any]
 
-_ALIGNMENT = 256  # of CUDA's own allocations
-_FIRST_BYTES = 1 << 18  # of a block; it grows when a step needs more
+_ALIGNMENT = 256  # alignment of CUDA's own allocations
+_FIRST_BYTES = 1 << 18  # size of the first block; later ones are larger if a step needs more
 
 
 def _aligned(num_bytes: int) -> int:
@@ -31,7 +31,7 @@ def _aligned(num_bytes: int) -> int:
 
 
 class _Block:
-    """Pinned memory, and as much on the device."""
+    """Pinned memory, and memory of the same size on the device."""
 
     def __init__(self, stream: CudaStream, num_bytes: int) -> None:
         self.host = stream.allocate_pinned(num_bytes)
@@ -50,8 +50,8 @@ class Staging:
     """The uploads and the download of one step in flight.
 
     Attributes:
-        encoded: event: its sources have been encoded.
-        ended: event: all of it has ended.
+        encoded: event that the step's sources have been encoded.
+        ended: event that the whole step has ended.
     """
 
     def __init__(self, stream: CudaStream) -> None:
@@ -66,7 +66,7 @@ class Staging:
     def upload(self, *arrays: Array) -> list[DeviceArray]:
         """Copy `arrays` to the device, where they stay until the staging is reset.
 
-        The caller may change them at once. They go in one copy, since each copy is a launch.
+        The caller may change them at once. They are copied together, since each copy is a launch.
         """
         flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         room = sum(_aligned(piece.nbytes) for piece in flat)
@@ -86,7 +86,7 @@ class Staging:
         """Copy the first rows of `array` to the host, for `downloaded`."""
         shape = (num_rows, *array.shape[1:])
         num_bytes = math.prod(shape) * array.dtype.itemsize
-        if num_bytes > self._buffer.nbytes:  # free: the last step's output has been read
+        if num_bytes > self._buffer.nbytes:  # not in use: the last step's output has been read
             larger = self._stream.allocate_pinned(2 * num_bytes)
             self._stream.free_pinned(self._buffer)
             self._buffer = larger
@@ -96,23 +96,23 @@ class Staging:
 
     @property
     def downloaded(self) -> Array:
-        """The downloaded rows: to be read after `ended`, and copied."""
+        """The downloaded rows. The caller copies them, after the event `ended`."""
         return self._downloaded
 
     def reset(self) -> None:
-        """Make it ready for another step, when nothing of it is in flight."""
-        while len(self._blocks) > 1:  # the last is twice the one before: it has room for all
+        """Make the staging ready for another step; nothing of it may be in flight."""
+        while len(self._blocks) > 1:  # the last is twice the one before and has room for all
             self._blocks.pop(0).free(self._stream)
         self._used = 0
 
     def close(self) -> None:
-        """Free it."""
+        """Free the memory."""
         self._stream.free_pinned(self._buffer)
         while self._blocks:
             self._blocks.pop().free(self._stream)
 
     def _grow(self, num_bytes: int) -> None:
-        # Twice the last: allocation may wait for the device, so it has to come to an end.
+        # Twice the last, so that there are few allocations: they may wait for the device.
         last = self._blocks[-1].host.nbytes if self._blocks else 0
         size = 2 * max(num_bytes, last)
         self._blocks.append(_Block(self._stream, size))
@@ -123,8 +123,8 @@ class StagingRing:
     """The stagings of all steps in flight, used in turn.
 
     Args:
-        stream: on which copies are made.
-        count: stagings.
+        stream: stream on which copies are made.
+        count: number of stagings.
     """
 
     def __init__(self, stream: CudaStream, count: int) -> None:
@@ -135,7 +135,7 @@ class StagingRing:
             self._free.put(self._all[-1])
 
     def acquire(self) -> Staging:
-        """The staging that was released first; waits if all are in flight."""
+        """Take the staging that was released first; waits if all are in flight."""
         staging = self._free.get()
         try:
             staging.reset()
@@ -145,10 +145,10 @@ class StagingRing:
         return staging
 
     def release(self, staging: Staging) -> None:
-        """The output of its step has been read. May be called from another thread."""
+        """Give back a staging after its step's output was read. May be called in any thread."""
         self._free.put(staging)
 
     def close(self) -> None:
-        """Free all, when nothing is in flight."""
+        """Free all stagings; nothing may be in flight."""
         while self._all:
             self._all.pop().close()

@@ -32,9 +32,9 @@ class _BufferBinding:
     """The session, bound to the first rows of all arrays.
 
     Attributes:
-        io: the bindings.
-        chosen: the output for the host, [batch_size, 2k + 1]; the next step overwrites it.
-        options: names the graph to replay, or none.
+        io: bindings of inputs and outputs.
+        chosen: output for the host, [batch_size, 2k + 1]; the next step overwrites it.
+        options: run options, with the id of the graph to replay, if any.
         has_adjustments: whether adjustments are bound.
     """
 
@@ -47,20 +47,20 @@ class _BufferBinding:
 class DeviceStep:
     """Launches steps: one token for each of the first rows, from and into device memory.
 
-    Does not wait for them. Must be used by the thread that made it: ONNX Runtime keeps captured
-    graphs by thread.
+    It does not wait for the steps. Only the thread that made it may use it, since ONNX Runtime
+    keeps captured graphs by thread.
 
     Args:
-        bundle: a resident one.
-        settings: of the session.
-        caches: of at least `buckets.largest` rows; bound by address.
+        bundle: resident bundle.
+        settings: settings of the session.
+        caches: caches of at least `buckets.largest` rows; bound by address.
         buckets: batch sizes.
-        limits: the runner's.
-        stream: on which steps are launched.
-        captures: use CUDA graphs; on a GPU only.
+        limits: limits of the runner.
+        stream: stream on which steps are launched.
+        captures: whether to use CUDA graphs; on a GPU only.
 
     Attributes:
-        captured_top_k: numbers of candidates that graphs are captured for, ascending.
+        captured_top_k: numbers of candidates that graphs are captured for, in ascending order.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class DeviceStep:
             sizes = [(batch_size, k) for k in self.captured_top_k for batch_size in buckets.sizes]
             self._graphs = {size: str(number) for number, size in enumerate(sizes, 1)}
         self._bindings: dict[tuple[int, int], _BufferBinding] = {}
-        # For "no adjustments", 0 is added to a logit: an operator on an empty array may not be
-        # captured. These arrays stay in place, like everything that a captured graph reads.
+        # Without adjustments, 0 is added to a logit: an operator on an empty array can't be
+        # captured. These arrays stay in place, like all arrays that a captured graph reads.
         self._nothing = {
             "adjust_rows": stream.zeros([1], np.int64),
             "adjust_token_ids": stream.zeros([1], np.int64),
@@ -98,14 +98,14 @@ class DeviceStep:
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
     def num_candidates(self, k: int) -> int:
-        """How many candidates to compute for k, at most as many as there are tokens."""
+        """Number of candidates to compute for k, at most the size of the vocabulary."""
         return min(next((most for most in _TOP_K if most >= k), k), self._vocab_size)
 
     def capture(self) -> int:
-        """Capture all graphs, the largest first; how many there are.
+        """Capture all graphs, the largest first; returns their number.
 
         ONNX Runtime runs the step once, then captures it, then replays it. No row is running, so
-        these steps change no state. Without graphs all rows step once: too little memory shows.
+        these steps change no state. Without graphs, all rows step once, to detect a lack of memory.
         """
         largest = self._max_rows, self.captured_top_k[-1]
         for batch_size, k in sorted(self._graphs, reverse=True) or [largest]:
@@ -118,13 +118,13 @@ class DeviceStep:
         """Launch a step.
 
         Args:
-            batch_size: rows that step.
-            k: candidates of each.
-            adjustments: of their logits.
-            staging: of this step.
+            batch_size: number of rows that step.
+            k: number of candidates for each row.
+            adjustments: additions to the logits.
+            staging: staging memory of this step.
 
         Returns:
-            [batch_size, 2k + 1], on the device: candidates' ids, their logits, the log-sum-exp.
+            [batch_size, 2k + 1] on the device: the candidates' ids, their logits, the log-sum-exp.
         """
         binding = self._binding(batch_size, k)
         if len(adjustments.rows):

@@ -1,6 +1,6 @@
-"""Streams: a device executes in order what is enqueued on one.
+"""Streams: a device executes the work on a stream in order.
 
-ONNX Runtime and our copies share one stream, so the host waits only for the outputs that it reads.
+ONNX Runtime and our copies share one stream, so that the host waits only for outputs that it reads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Memory = npt.NDArray[np.uint8]
 
 # From CUDA's headers.
 _NON_BLOCKING = 1
-_EVENT_FLAGS = 1 | 2  # who waits sleeps, and no times are taken
+_EVENT_FLAGS = 1 | 2  # waiting threads sleep, and no times are recorded
 _DEFAULT_STREAM = 0
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
 
 class CudaStream:
-    """A stream of a GPU; it orders our copies with ONNX Runtime's launches.
+    """A stream of a GPU, which orders our copies with ONNX Runtime's launches.
 
     It does not synchronize with CUDA's default stream.
 
@@ -37,10 +37,10 @@ class CudaStream:
 
     Attributes:
         device: the GPU.
-        address: the stream's handle, for ONNX Runtime.
+        address: handle of the stream, for ONNX Runtime.
 
     Raises:
-        CudaError: by every method, if the call failed, or something that was launched before.
+        CudaError: a call or an earlier launch has failed; raised by every method.
     """
 
     def __init__(self, runtime: CudaRuntime, device: Device) -> None:
@@ -51,23 +51,23 @@ class CudaStream:
         self.address = runtime.create("cudaStreamCreateWithFlags", _NON_BLOCKING)
 
     def use(self) -> None:
-        """Let the calling thread use this GPU; before its first call."""
+        """Select this GPU for the calling thread; required before its first call."""
         self._runtime.use(self.device.index)
 
     def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
-        """Zeros that stay until the stream is closed."""
+        """Allocate zeros that stay until the stream is closed."""
         num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         return DeviceArray(self.allocate(num_bytes), self.device, shape, dtype)
 
     def allocate(self, num_bytes: int) -> int:
-        """Allocate zeros on the GPU, until `free` or `close`; their address."""
+        """Allocate zeros on the GPU, until `free` or `close`; returns their address."""
         address = self._runtime.create("cudaMalloc", num_bytes)
         self._blocks.add(address)
         self._runtime.call("cudaMemsetAsync", address, 0, num_bytes, self.address)
         return address
 
     def free(self, address: int) -> None:
-        """Free memory of `allocate`. CUDA waits for everything in flight."""
+        """Free memory of `allocate`. CUDA waits for all work in flight."""
         self._blocks.remove(address)
         self._runtime.call("cudaFree", address)
 
@@ -82,7 +82,7 @@ class CudaStream:
         self._runtime.call("cudaFreeHost", memory.ctypes.data)
 
     def copy_in(self, address: int, source: Memory) -> None:
-        """Enqueue a copy of pinned memory to the GPU. It must not change until then."""
+        """Enqueue a copy of pinned memory to the GPU. `source` must not change until it is done."""
         self._copy(address, source.ctypes.data, source.nbytes, _HOST_TO_DEVICE)
 
     def copy_out(self, target: Memory, address: int) -> None:
@@ -95,34 +95,34 @@ class CudaStream:
         return self._events[-1]
 
     def record(self, event: int) -> None:
-        """Enqueue `event`: it happens when everything launched before has ended."""
+        """Enqueue `event`, which occurs when all work launched before has ended."""
         self._runtime.call("cudaEventRecord", event, self.address)
 
     def wait(self, event: int) -> None:
-        """Wait for `event`, without Python's lock; from any thread."""
+        """Wait for `event` without Python's lock. May be called in any thread."""
         self._runtime.call("cudaEventSynchronize", event)
 
     def synchronize(self) -> None:
-        """Wait for everything on this stream and on CUDA's default stream.
+        """Wait for all work on this stream and on CUDA's default stream.
 
-        Not for the whole GPU, which can't be waited for while another model captures graphs.
+        Waiting for the whole GPU is not possible while another model captures graphs.
         """
         for stream in (self.address, _DEFAULT_STREAM):
             self._runtime.call("cudaStreamSynchronize", stream)
 
     def end_capture(self) -> None:
-        """End a capture that has failed; until then, nothing can be launched."""
+        """End a failed capture, so that work can be launched again."""
         status, graph = ctypes.c_int(), ctypes.c_void_p()
         self._runtime.call("cudaStreamIsCapturing", self.address, ctypes.byref(status))
         if not status.value:
             return
-        with contextlib.suppress(CudaError):  # it reports that the capture had failed
+        with contextlib.suppress(CudaError):  # reports that the capture has failed
             self._runtime.call("cudaStreamEndCapture", self.address, ctypes.byref(graph))
         if graph.value:
             self._runtime.call("cudaGraphDestroy", graph)
 
     def close(self) -> None:
-        """Free the stream, its events and its memory, after everything that uses them."""
+        """Free the stream, its events and its memory; all users must have been closed."""
         while self._blocks:
             self._runtime.call("cudaFree", self._blocks.pop())
         while self._events:
@@ -140,7 +140,7 @@ def open_stream(device: Device) -> CudaStream:
 
     Raises:
         BundleDeviceError: there is no such GPU, or its libraries are missing; says what to do.
-        CudaError: the stream can't be made.
+        CudaError: the stream can't be created.
     """
     runtime = use_device(device)
     assert runtime is not None, "streams are for GPUs"

@@ -1,1 +1,1 @@
-"""Glossaries: of a request, of the server's files, and of clients, in a database."""
+"""Glossaries: in requests, in the server's files, and of clients, in a database."""

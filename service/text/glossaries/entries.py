@@ -10,24 +10,24 @@ from service.errors import InvalidArgumentError
 
 FORMATS = ("tsv", "csv")
 MAX_ENTRIES = 10_000
-"""Of one dictionary of a glossary that clients made."""
-# CSV as DeepL has it may name the languages in each line.
+"""Most entries in one dictionary of a client's glossary."""
+# CSV in DeepL's format may name the languages in each line.
 _CSV_COLUMNS = (2, 4)
 
 
 def read_entries(text: str, form: str, field: str) -> dict[str, str]:
-    """The translation of each term.
+    """Read the translation of each term.
 
-    Takes some hundredths of a second for a megabyte: to be called in a thread.
+    A megabyte takes some hundredths of a second, so call this in a thread.
 
     Args:
-        text: a line for each term. Blank lines are skipped.
+        text: text with a line for each term. Blank lines are skipped.
         form: one of `FORMATS`.
-        field: for messages.
+        field: name of the field, for messages.
 
     Raises:
-        InvalidArgumentError: a line has no two columns, or the term of an earlier one, or there are
-            too many; names the line.
+        InvalidArgumentError: a line does not have two columns or repeats a term, or there are too
+            many lines; names the line.
     """
     found: dict[str, str] = {}
     for number, cells in _rows(text, form, field):
@@ -43,7 +43,7 @@ def read_entries(text: str, form: str, field: str) -> dict[str, str]:
 
 
 def write_entries(entries: Mapping[str, str]) -> str:
-    """Entries as TSV."""
+    """Write entries as TSV."""
     return "\n".join(f"{source}\t{target}" for source, target in entries.items())
 
 

@@ -1,4 +1,4 @@
-"""Glossaries of the server, which requests name: files of tab-separated values.
+"""Glossaries of the server, which requests refer to by name: files of tab-separated values.
 
 A line is a term, a tab and its translation, or several accepted ones with `|` between them. Blank
 lines and those that begin with `#` are skipped. The languages are in the name of the file, as in
@@ -21,25 +21,25 @@ from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.text.glossaries.glossary import Entry, Glossary
 
 MAX_ENTRIES = 100_000
-"""Of one file."""
+"""Most entries in one file."""
 _MAX_BYTES = 64 * 2**20
 _CHECK_SECONDS = 1.0
 _SUFFIX = ".tsv"
 _LANGUAGES = re.compile(r"(.+)\.([A-Za-z]{2,3})-([A-Za-z]{2,3})")
-_MAX_NAMES = 20  # in a message
-_MAX_SHOWN = 80  # characters of a name in a message
+_MAX_NAMES = 20  # most names in a message
+_MAX_SHOWN = 80  # most characters of a name in a message
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class GlossaryFile:
-    """A glossary as it was read.
+    """A glossary that was read from a file.
 
     Attributes:
-        languages: BCP-47 codes of source and target; empty for all.
-        glossary: its entries.
-        stamp: of the file: the time of its last change in nanoseconds, and its bytes.
+        languages: BCP-47 codes of source and target; empty for all languages.
+        glossary: entries of the glossary.
+        stamp: time of the file's last change in nanoseconds, and its size in bytes.
     """
 
     languages: tuple[str, ...]
@@ -47,7 +47,7 @@ class GlossaryFile:
     stamp: tuple[int, int]
 
     def fits(self, source: str, target: str) -> bool:
-        """Whether it is for these languages; a region or script more makes no difference."""
+        """Whether it is for these languages; an additional region or script does not matter."""
         pairs = zip(self.languages, (source, target), strict=False)
         return all(
             code.lower() in (given.lower(), given.split("-")[0].lower()) for code, given in pairs
@@ -58,7 +58,7 @@ def read_glossary(path: Path) -> GlossaryFile:
     """Read a file.
 
     Raises:
-        StartupError: it can't be read; the message names the line.
+        StartupError: the file can't be read; the message names the line.
     """
     try:
         status = path.stat()
@@ -107,8 +107,8 @@ class GlossaryFiles:
     """The glossaries that requests may name, read again when their files change.
 
     Attributes:
-        files: the name and path of each; a name can have one for each pair of languages.
-        directories: of further ones.
+        files: name and path of each file; a name can have a file for each pair of languages.
+        directories: directories with further files.
     """
 
     files: tuple[tuple[str, Path], ...] = ()
@@ -120,14 +120,14 @@ class GlossaryFiles:
 
     @classmethod
     def of(cls, named: Iterable[str], directories: Iterable[Path]) -> GlossaryFiles:
-        """The glossaries of the settings, read.
+        """Read the glossaries of the settings.
 
         Args:
-            named: each as NAME=FILE.
-            directories: of further files.
+            named: files, each as NAME=FILE.
+            directories: directories with further files.
 
         Raises:
-            StartupError: one can't be read; the message names the file and the line.
+            StartupError: a file can't be read; the message names the file and the line.
         """
         files = []
         for given in named:
@@ -143,16 +143,16 @@ class GlossaryFiles:
         return self
 
     async def get(self, name: str, source: str, target: str) -> Glossary:
-        """The glossary of a name.
+        """The glossary with a name, for two languages.
 
         Args:
-            name: from a request.
-            source: BCP-47 code of its texts.
-            target: of its translations.
+            name: name from a request.
+            source: BCP-47 code of the texts.
+            target: BCP-47 code of the translations.
 
         Raises:
-            NotFoundError: there is none; the message lists the names.
-            InvalidArgumentError: there is none for these languages.
+            NotFoundError: no glossary has this name; the message lists the names.
+            InvalidArgumentError: the glossary is not for these languages.
         """
         async with self._lock:
             if time.monotonic() - self._checked_at >= _CHECK_SECONDS:
@@ -175,7 +175,7 @@ class GlossaryFiles:
         raise InvalidArgumentError("glossary.name", f"it is for {pairs}, not {source}-{target}")
 
     def _refreshed(self, read: dict[Path, GlossaryFile]) -> dict[Path, GlossaryFile]:
-        """The glossaries as they are now. One that can't be read stays as it was."""
+        """Read changed files again. A glossary that can't be read stays unchanged."""
         now: dict[Path, GlossaryFile] = {}
         for _, path in self._paths():
             before = read.get(path)
@@ -184,7 +184,7 @@ class GlossaryFiles:
                 stamp = (status.st_mtime_ns, status.st_size)
                 if before is None or before.stamp != stamp:
                     if self._failed.get(path) == stamp:
-                        raise StartupError("")  # logged before
+                        raise StartupError("")  # has been logged
                     before = read_glossary(path)
                     _log.info("glossary read", extra={"path": str(path)})
             except (OSError, StartupError) as exc:
@@ -197,7 +197,7 @@ class GlossaryFiles:
         return now
 
     def _paths(self) -> list[tuple[str, Path]]:
-        """The name and path of each file that there is now."""
+        """The name and path of each present file."""
         found = [path for each in self.directories for path in sorted(each.glob(f"*{_SUFFIX}"))]
         return [*self.files, *((_name(path), path) for path in found)]
 

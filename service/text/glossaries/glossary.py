@@ -1,4 +1,4 @@
-"""Glossaries: terms of a text, and the forms that their translations may have."""
+"""Glossaries: terms of a text, and the accepted forms of their translations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.errors import InvalidArgumentError
 from service.text.markup.placeholders import PLACEHOLDER
 
 MAX_ENTRIES = 1000
-"""Of a request's own glossary; a file may have more."""
+"""Most entries in a request's own glossary; a file may have more."""
 MAX_SOURCE_CHARACTERS = 200
 MAX_TARGET_CHARACTERS = 500
 _MAX_FORMS = 20
@@ -25,8 +25,8 @@ class Entry:
     """A term and its translation.
 
     Attributes:
-        source: the term. It matches as it is written, with a capital first letter, and in capitals.
-        forms: accepted in a translation; the first is put there if the model uses none.
+        source: the term. It matches exactly, with a capital first letter, and in capitals.
+        forms: forms accepted in a translation; the first is inserted if the model uses none.
     """
 
     source: str
@@ -38,9 +38,9 @@ class TermMatch:
     """A term in a text.
 
     Attributes:
-        entry: the term's.
-        span: in the text.
-        text: as it is written there.
+        entry: entry of the term.
+        span: position in the text.
+        text: the term in the spelling of the text.
     """
 
     entry: Entry
@@ -49,15 +49,15 @@ class TermMatch:
 
     @property
     def form(self) -> str:
-        """The translation to put, in the letter case of the term in the text."""
+        """The translation to insert, in the letter case of the term in the text."""
         return _cased(self.entry.forms[0], self.entry.source, self.text)
 
     def in_case(self, written: str, *, opens: bool) -> str:
         """A translation of the term, in the letter case of the term in the text.
 
         Args:
-            written: the translation in any case. A capital first letter stays.
-            opens: whether a sentence begins with it, with a capital.
+            written: translation in any case. A capital first letter stays.
+            opens: whether it begins a sentence, with a capital letter.
         """
         for form in self.entry.forms:
             if written not in (form, *_variants(form)):
@@ -70,7 +70,7 @@ class TermMatch:
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """All translations that are right, in any letter case of their first letter, and CAPITALS.
+        """All accepted translations: as written, with a capital first letter, and in capitals.
 
         The first is `form`.
         """
@@ -83,15 +83,15 @@ class Glossary:
     """Terms and their translations.
 
     Attributes:
-        entries: in order; of several with the same source, the first counts.
-        others: further terms, which don't count where `entries` have the same.
+        entries: entries in order; of several with the same source, the first counts.
+        others: glossary of further terms; for the same term, `entries` take precedence.
     """
 
     entries: tuple[Entry, ...] = ()
     others: Glossary | None = None
 
     def __bool__(self) -> bool:
-        """Whether it has any terms."""
+        """Whether the glossary has any terms."""
         return bool(self.entries or self.others)
 
     @classmethod
@@ -102,15 +102,15 @@ class Glossary:
         field: str = "glossary.entries",
         max_entries: int = MAX_ENTRIES,
     ) -> Glossary:
-        """A glossary of pairs of a term and its translation.
+        """Make a glossary from pairs of a term and its translation.
 
         Args:
-            pairs: a translation has several accepted forms as `Hund|Hundes|Hunde`.
-            field: for messages.
-            max_entries: the limit.
+            pairs: terms and translations; several accepted forms are written `Hund|Hundes|Hunde`.
+            field: name of the field, for messages.
+            max_entries: most entries.
 
         Raises:
-            InvalidArgumentError: there are too many, or one is empty or too long; names the entry.
+            InvalidArgumentError: there are too many entries, or one is empty or too long; names it.
         """
         entries = []
         for index, (source, target) in enumerate(pairs):
@@ -120,12 +120,12 @@ class Glossary:
         return cls(tuple(entries))
 
     def over(self, other: Glossary) -> Glossary:
-        """Both; where they have the same term, this one counts."""
+        """Both glossaries; for the same term, this one takes precedence."""
         return Glossary(self.entries, other) if other else self
 
     @cached_property
     def _index(self) -> tuple[dict[str, Entry], dict[str, tuple[int, ...]]]:
-        """Entries by what they match, and the lengths of matches by their first token."""
+        """Entries by matching text, and the lengths of matches by their first token."""
         entries: dict[str, Entry] = {}
         lengths: dict[str, set[int]] = {}
         for entry in self.entries:
@@ -140,22 +140,22 @@ class Glossary:
         return entries, longest_first
 
     def prepare(self) -> None:
-        """Make what `matches` and `placeholders` look up, which the first text would wait for."""
+        """Build the tables of `matches` and `placeholders` before the first text needs them."""
         _ = self._index, self.placeholders
 
     @cached_property
     def placeholders(self) -> frozenset[str]:
-        """The parts of the translations that look like placeholders of markup."""
+        """Parts of the translations that look like placeholders of markup."""
         forms = (form for entry in self.entries for form in entry.forms)
         own = frozenset(PLACEHOLDER.findall("\n".join(forms)))
         return own | self.others.placeholders if self.others else own
 
     def matches(self, text: str, taken: Sequence[Span] = ()) -> list[TermMatch]:
-        """The terms of a text, in order: the longest first, on word boundaries.
+        """Find the terms of a text, in order, on word boundaries; long terms take precedence.
 
         Args:
             text: any text.
-            taken: parts without terms, in order.
+            taken: parts of the text to skip, in order.
         """
         found: list[TermMatch] = []
         end, blocked = 0, iter([*taken, Span(len(text), len(text))])
@@ -175,7 +175,7 @@ class Glossary:
         return found
 
     def _beginning(self, token: str, text: str, start: int) -> list[tuple[Entry, int]]:
-        """The entries that match from a token on, with their lengths, the longest first."""
+        """The entries that match at a token, with their lengths, the longest first."""
         entries, lengths = self._index
         found = [
             (entry, length)
@@ -216,7 +216,7 @@ def _entry(field: str, source: str, target: str) -> Entry:
 
 
 def _variants(term: str) -> tuple[str, ...]:
-    """The term with another case of its first letter, as a text or a sentence may need it."""
+    """The term with a capital first letter, and in capitals."""
     return (term[:1].upper() + term[1:], term.upper())
 
 

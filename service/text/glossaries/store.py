@@ -1,7 +1,7 @@
-"""Glossaries that clients make: in SQLite, in memory or in a file, bounded, each its owner's.
+"""Glossaries of clients: in SQLite, in memory or in a file, bounded, each visible to its owner.
 
-A glossary has a dictionary for each pair of languages. What is read for a translation is kept for
-the next one.
+A glossary has a dictionary for each pair of languages. Dictionaries that were read for a
+translation are cached.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from service.text.glossaries.stored_glossary import (
 )
 
 MAX_GLOSSARIES = 1_000
-"""Of one owner."""
+"""Most glossaries of one owner."""
 MAX_NAME = 200
 _VERSION = 1
-_LEAST_BYTES = 1024  # of a dictionary, so that small ones have a bound too
+_LEAST_BYTES = 1024  # counted for each dictionary, to bound the number of small ones
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS glossaries "
     "(id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, created REAL NOT NULL)",
@@ -47,13 +47,13 @@ T = TypeVar("T")
 
 
 class GlossaryStore:
-    """Makes, lists, changes and removes glossaries, in a thread.
+    """Creates, lists, changes and removes glossaries, in a thread.
 
     All methods with an owner raise NotFoundError if the owner has no such glossary.
 
     Args:
-        path: of the database, which is made if it does not exist; None to keep all in memory.
-        limits: of what it holds.
+        path: path of the database, which is created if it does not exist; None for memory.
+        limits: limits of the store.
     """
 
     def __init__(self, path: Path | None = None, limits: StoreLimits | None = None) -> None:
@@ -65,10 +65,10 @@ class GlossaryStore:
         self._opened: sqlite3.Connection | None = None
 
     async def start(self) -> None:
-        """Open the database, which the first use does otherwise.
+        """Open the database. Without this call, the first use opens it.
 
         Raises:
-            StartupError: the file is no database, can't be written, or another server has it.
+            StartupError: the file is no database, can't be written, or is in use by another server.
         """
         try:
             await self._thread.run(self._open, "")
@@ -84,11 +84,11 @@ class GlossaryStore:
     async def create(
         self, owner: str, name: str, dictionaries: Sequence[GlossaryText]
     ) -> StoredGlossary:
-        """Make a glossary.
+        """Create a glossary.
 
         Raises:
-            InvalidArgumentError: an entry is wrong, two dictionaries have the same languages, or a
-                limit is exceeded; names it.
+            InvalidArgumentError: an entry is invalid, two dictionaries have the same languages, or
+                a limit is exceeded; names it.
         """
 
         def work(connection: sqlite3.Connection) -> StoredGlossary:
@@ -117,7 +117,7 @@ class GlossaryStore:
         )
 
     async def get(self, owner: str, glossary_id: str) -> StoredGlossary:
-        """One glossary."""
+        """A glossary by its id."""
         return await self._run(owner, lambda _: self._one(owner, glossary_id))
 
     async def entries(self, owner: str, glossary_id: str, source: str, target: str) -> str:
@@ -137,16 +137,16 @@ class GlossaryStore:
     async def put(
         self, owner: str, glossary_id: str, dictionary: GlossaryText, *, merges: bool
     ) -> StoredGlossary:
-        """Add a dictionary, or set that of its languages.
+        """Add a dictionary, or replace that of the same languages.
 
         Args:
-            owner: of the glossary.
-            glossary_id: which glossary.
-            dictionary: the new one.
+            owner: name of the glossary's owner.
+            glossary_id: id of the glossary.
+            dictionary: new dictionary.
             merges: whether entries that are not in the new one stay.
 
         Raises:
-            InvalidArgumentError: as from `create`.
+            InvalidArgumentError: an entry is invalid, or a limit is exceeded; names it.
         """
 
         def work(connection: sqlite3.Connection) -> StoredGlossary:
@@ -170,7 +170,7 @@ class GlossaryStore:
         """Remove the dictionary of some languages."""
 
         def work(connection: sqlite3.Connection) -> None:
-            self._text(owner, glossary_id, (source, target))  # that it is there
+            self._text(owner, glossary_id, (source, target))  # raises if it does not exist
             connection.execute(
                 "DELETE FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?",
                 (glossary_id, source, target),
@@ -183,7 +183,7 @@ class GlossaryStore:
         """Remove a glossary."""
 
         def work(connection: sqlite3.Connection) -> None:
-            self._one(owner, glossary_id)  # that it is there
+            self._one(owner, glossary_id)  # raises if it does not exist
             connection.execute("DELETE FROM dictionaries WHERE glossary = ?", (glossary_id,))
             connection.execute("DELETE FROM glossaries WHERE id = ?", (glossary_id,))
             self._kept.forget(glossary_id)
@@ -191,14 +191,15 @@ class GlossaryStore:
         await self._run(owner, work)
 
     async def find(self, owner: str, glossary_id: str, source: str, target: str) -> Glossary:
-        """What a translation between two languages needs.
+        """The dictionary for a translation between two languages.
+
+        A region or script that the glossary does not name does not matter.
 
         Args:
-            owner: of the glossary.
-            glossary_id: which glossary.
-            source: language of the texts. A region or script that the glossary does not name makes
-                no difference.
-            target: of the translations, likewise.
+            owner: name of the glossary's owner.
+            glossary_id: id of the glossary.
+            source: language of the texts.
+            target: language of the translations.
 
         Raises:
             InvalidArgumentError: the glossary is for other languages.
@@ -207,7 +208,7 @@ class GlossaryStore:
         def work(_: sqlite3.Connection) -> Glossary:
             found = self._one(owner, glossary_id)
             pairs = [(each.source, each.target) for each in found.dictionaries]
-            # The more exact ones first.
+            # More exact languages first.
             for pair in sorted(pairs, key=lambda pair: -len("".join(pair))):
                 if _fits(pair[0], source) and _fits(pair[1], target):
                     read = partial(self._read, owner, glossary_id, pair)
@@ -231,7 +232,7 @@ class GlossaryStore:
         try:
             yield connection
         except BaseException:
-            with suppress(sqlite3.Error):  # a full disk has ended the transaction
+            with suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
                 connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
@@ -314,7 +315,7 @@ class GlossaryStore:
 
 
 def is_glossary_id(name: str) -> bool:
-    """Whether a name has the form of the ids of this store."""
+    """Whether a name has the form of this store's ids."""
     try:
         return str(uuid.UUID(name)) == name
     except ValueError:

@@ -1,4 +1,4 @@
-"""A glossary that a client made: what is known of it, and what of it is kept in memory."""
+"""The types of clients' glossaries, and a cache of their dictionaries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class GlossaryText:
-    """A dictionary as a client sends it.
+    """A dictionary in a client's request.
 
     Attributes:
         source, target: languages, BCP-47 codes in lower case.
-        entries: as text.
-        form: of the text: tsv or csv.
-        field: for messages.
+        entries: text of the entries.
+        form: format of the text: tsv or csv.
+        field: name of the field, for messages.
     """
 
     source: str
@@ -31,7 +31,7 @@ class GlossaryText:
     field: str = "entries"
 
     def read(self) -> dict[str, str]:
-        """The entries. Raises InvalidArgumentError: one is wrong; names it."""
+        """Read the entries. Raises InvalidArgumentError, which names an invalid entry."""
         entries = read_entries(self.entries, self.form, self.field)
         Glossary.of(entries.items(), field=self.field, max_entries=MAX_ENTRIES)
         return entries
@@ -39,11 +39,11 @@ class GlossaryText:
 
 @dataclass(frozen=True)
 class StoredDictionary:
-    """What is known of a dictionary.
+    """Description of a stored dictionary.
 
     Attributes:
-        source, target: its languages.
-        num_entries: how many it has.
+        source, target: languages.
+        num_entries: number of entries.
     """
 
     source: str
@@ -53,13 +53,13 @@ class StoredDictionary:
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """What is known of a glossary.
+    """Description of a stored glossary.
 
     Attributes:
-        id: which nobody can guess.
-        name: that its owner gave it.
-        created: seconds since the epoch.
-        dictionaries: by languages.
+        id: random id, which cannot be guessed.
+        name: name that the owner chose.
+        created: time of creation, in seconds since the epoch.
+        dictionaries: descriptions of the dictionaries, in the order of their languages.
     """
 
     id: str
@@ -70,12 +70,12 @@ class StoredGlossary:
 
 @dataclass(frozen=True)
 class StoreLimits:
-    """How much a store holds.
+    """Limits of a store.
 
     Attributes:
-        max_bytes: of all entries.
-        max_owner_bytes: of those of one owner.
-        max_kept_entries: of dictionaries that were read for translations.
+        max_bytes: most bytes of all entries.
+        max_owner_bytes: most bytes of one owner's entries.
+        max_kept_entries: most entries of cached dictionaries.
     """
 
     max_bytes: int = 64 * 2**20
@@ -85,12 +85,12 @@ class StoreLimits:
 
 @dataclass
 class KeptGlossaries:
-    """Dictionaries that were read for translations, within a number of entries.
+    """A cache of dictionaries that were read for translations.
 
     Attributes:
-        max_entries: the limit; one dictionary is kept in any case.
-        glossaries: by the id and the languages, the last used one last.
-        num_entries: of all.
+        max_entries: most entries; one dictionary is always kept.
+        glossaries: dictionaries by id and languages, the most recently used last.
+        num_entries: number of entries of all dictionaries.
     """
 
     max_entries: int
@@ -98,7 +98,7 @@ class KeptGlossaries:
     num_entries: int = 0
 
     def get(self, key: tuple[str, Pair], read: Callable[[], Glossary]) -> Glossary:
-        """A dictionary, which is read if it is not kept."""
+        """A dictionary, which is read if it is not cached."""
         if (found := self.glossaries.get(key)) is None:
             found = self.glossaries[key] = read()
             self.num_entries += len(found.entries)

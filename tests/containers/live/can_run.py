@@ -59,11 +59,11 @@ def reason(path: str = _PATH, user: int | None = None) -> str:
     """Why containers can't run here; empty if they can.
 
     Args:
-        path: where commands are looked for.
-        user: whose id it runs under; None for this process'.
+        path: directories that are searched for commands.
+        user: id of the user that it runs as; None for that of this process.
 
     Raises:
-        ProbeError: it can't be told.
+        ProbeError: the probe failed.
     """
     if (os.geteuid() if user is None else user) != 0:
         return "it would need root"
@@ -156,7 +156,7 @@ def _await_answer(
     end = time.monotonic() + _START_SECONDS
     while _called(environment, "docker", "info").returncode:
         if process.poll() is not None:
-            # What it warns of before does not keep it from starting.
+            # Earlier warnings are not the reason.
             text = log.read_text(errors="replace")
             raise told("dockerd", text[max(0, text.rfind("failed to start")) :][-3000:])
         if time.monotonic() > end:
@@ -165,7 +165,7 @@ def _await_answer(
 
 
 def _unmount(directory: Path) -> None:
-    """What the engine leaves mounted, since nothing can be deleted under it."""
+    """Unmount mounts that the engine has left, since files under them can't be deleted."""
     for line in reversed(Path("/proc/mounts").read_text().splitlines()):
         if (place := line.split()[1]).startswith(f"{directory}/"):
             subprocess.run(["umount", place], check=True)

@@ -1,4 +1,4 @@
-"""The engine that all tests here share, and what runs in it."""
+"""The engine that all tests in this folder share, and the containers in it."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory to mount at /models: a random tiny model, "tiny"."""
     directory = tmp_path_factory.mktemp("bundles")
     tiny_bundle(directory / "tiny", name="tiny", max_positions=256)
-    # The containers' user is nobody's.
+    # The containers' user owns no files on the host.
     for path in (*directory.parents, directory, *directory.rglob("*")):
         if path.stat().st_uid == 0 and path != Path("/"):
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
@@ -43,7 +43,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model_environment(bundles: Path) -> dict[str, str]:
-    """What compose is told about models: those of the image, or the tiny one if it has none."""
+    """Environment for compose: the image's models, or the tiny one if the image has none."""
     if shipped_models():
         return {}
     return {"BUNDLES": str(bundles), "DRAGOMAN_MODEL": "/models/tiny"}

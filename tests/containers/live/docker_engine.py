@@ -1,4 +1,4 @@
-"""A Docker engine of the tests' own, that leaves nothing behind.
+"""A separate Docker engine for the tests, which leaves nothing behind.
 
 Images are built with the machine's network, since pip has to reach an index. Then the process
 moves into a network namespace of its own and starts the engine again on the same images: bridges,
@@ -47,7 +47,7 @@ ENTRYPOINT {entrypoint}
 
 
 def missing() -> str:
-    """What this machine lacks to run an engine, in words; empty if nothing."""
+    """Description of what this machine needs to run an engine; empty if it has everything."""
     packages = sorted({package for name, package in _PACKAGES.items() if not _which(name)})
     needs = [f"apt-get install {' '.join(packages)}"] if packages else []
     if os.geteuid() != 0:
@@ -114,11 +114,11 @@ class DockerEngine:
                 subprocess.run(["umount", place], check=True)
 
     def __call__(self, *arguments: str | Path, **environment: str) -> str:
-        """What `docker ARGUMENTS` prints. Fails with its messages if it fails."""
+        """Run `docker ARGUMENTS`; returns its output, or fails with its messages."""
         return self._checked("docker", *arguments, **environment)
 
     def compose(self, *arguments: str | Path, **environment: str) -> str:
-        """What `docker-compose ARGUMENTS` prints, for docker/compose.yaml."""
+        """Run `docker-compose ARGUMENTS` for docker/compose.yaml; returns its output."""
         file = str(DOCKER / "compose.yaml")
         return self._checked("docker-compose", "--file", file, *arguments, **environment)
 
@@ -129,7 +129,7 @@ class DockerEngine:
         return done.returncode, done.stdout + done.stderr
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """What the engine knows about a container or image."""
+        """The engine's description of a container or image."""
         (found,) = json.loads(self("inspect", name))
         return dict(found)
 

@@ -30,7 +30,7 @@ SERVICES = ("dragoman", "envoy", "prometheus")
 
 @dataclass(frozen=True)
 class Stack:
-    """The service as its callers and operators see it."""
+    """The running service, for callers and operators."""
 
     docker: DockerEngine
     environment: dict[str, str]
@@ -66,7 +66,7 @@ class Stack:
             return exc.code, json.load(exc)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What Prometheus answers to an expression."""
+        """Prometheus' answer to an expression."""
         url = f"{PROMETHEUS}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(url, timeout=10) as response:
@@ -100,7 +100,7 @@ def running_stack(docker: DockerEngine, environment: dict[str, str]) -> Iterator
 
 
 def channel(address: str = ENVOY) -> grpc.Channel:
-    """A channel that retries nothing itself: what is lost here, Envoy has lost."""
+    """A channel without retries, so that a lost call was lost by Envoy."""
     return grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)])
 
 

@@ -31,10 +31,10 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @dataclass
 class Script:
-    """What the next calls come to, whichever replica they reach, and what these saw.
+    """Outcomes of the next calls on any replica, and a record of the calls that arrived.
 
     Attributes:
-        codes: with which the next calls end; once there are none left, with OK.
+        codes: status codes of the next calls; OK after these.
         go_on: calls are answered only while it is set.
     """
 
@@ -56,7 +56,7 @@ class Script:
 
 
 def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
-    """A service that does what the script says; a stream that fails does so after a piece."""
+    """A service that follows the script; a failing stream fails after its first piece."""
 
     def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
         code = script.arrived(name, context)
@@ -118,7 +118,7 @@ class Envoy:
         return int(found["value"])
 
     def calls(self) -> list[dict[str, Any]]:
-        """What it logged of calls so far."""
+        """Logged calls so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
 
     def post(
@@ -170,11 +170,11 @@ def envoy(
     """Run Envoy before replicas on `ports`, until it knows that all are healthy.
 
     Args:
-        directory: for its files.
-        ports: of the replicas.
+        directory: directory for Envoy's files.
+        ports: gRPC ports of the replicas.
         check_interval: time between health checks, such as "1s", instead of the configured one.
         longest: how long a call without a deadline may take, instead of what is configured.
-        http_ports: of the replicas, for HTTP.
+        http_ports: HTTP ports of the replicas.
     """
     configuration, admin = directory / "envoy.yaml", directory / "admin"
     configuration.write_text(local_configuration(ports, check_interval, longest, http_ports))

@@ -1,4 +1,4 @@
-"""The probe of continuous integration: what leaves container tests out, and what does not."""
+"""The probe of continuous integration: reasons for leaving out container tests."""
 
 from pathlib import Path
 

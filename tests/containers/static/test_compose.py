@@ -1,4 +1,4 @@
-"""The compose file: hardened, on loopback, and everything that it names exists."""
+"""The compose file: hardened, on loopback, and all names in it exist."""
 
 import re
 from typing import Any
@@ -45,7 +45,7 @@ def test_files_that_are_mounted_exist(name: str) -> None:
 def test_servers_have_time_to_drain(name: str) -> None:
     service = SERVICES[name]
     drain = int(service["environment"]["DRAGOMAN_DRAIN_SECONDS"])
-    # What server.py adds at most around the drain, and Docker's own delay.
+    # The longest time that server.py needs besides the drain, and Docker's own delay.
     assert int(service["stop_grace_period"].removesuffix("s")) >= drain + 5
     assert set(service["environment"]) <= SETTINGS
 
@@ -60,7 +60,7 @@ def test_variables_are_documented() -> None:
     for names, defaults in rows:
         values = defaults.replace("`", "").split(", ")
         documented |= dict(zip(re.findall(r"`(\w+)`", names), values, strict=True))
-    # That of the image, where the variable is not handed on.
+    # The image's value, where the variable is not passed on.
     assert documented.pop("DRAGOMAN_MODEL") == "the model in the image"
     assert documented == variables
     # A server refuses one that it does not know; and none may mean something else to it.

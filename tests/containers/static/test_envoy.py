@@ -1,4 +1,4 @@
-"""Envoy accepts its configuration, and the configuration names what there is."""
+"""Envoy accepts its configuration, and names in the configuration exist."""
 
 from typing import Any
 

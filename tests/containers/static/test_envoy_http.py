@@ -1,4 +1,4 @@
-"""What Envoy does with HTTP by docker/envoy/envoy.yaml."""
+"""Envoy's handling of HTTP with docker/envoy/envoy.yaml."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Replica:
     """The HTTP port of a replica.
 
     Attributes:
-        name: in its answers.
-        codes: of the next answers; once there are none left, 200.
+        name: name of the replica in its answers.
+        codes: status codes of the next answers; 200 after these.
         seen: each request that is no health check: method, path, headers and body.
-        is_ready: what its health check says.
+        is_ready: result of its health check.
         goes_on: requests are answered only while it is set.
     """
 
@@ -91,7 +91,7 @@ class Front:
 
     @property
     def seen(self) -> list[tuple[str, str, Headers, bytes]]:
-        """What reached a replica."""
+        """Requests that reached a replica."""
         return [request for replica in self.replicas for request in replica.seen]
 
 

@@ -1,4 +1,4 @@
-"""What Envoy does by docker/envoy/envoy.yaml."""
+"""Envoy's behaviour with docker/envoy/envoy.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests: valid, and every name in them points at something that there is."""
+"""The manifests are valid, and every name in them refers to an existing object."""
 
 import json
 import re
@@ -29,7 +29,7 @@ from tests.containers.tools import DOCKER, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda", "tls", "http", "all")
-# Their definitions belong to operators, so no schema of Kubernetes' own has them.
+# Kinds defined by operators, which Kubernetes' own schemas don't have.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
 
@@ -300,7 +300,7 @@ def test_what_the_init_container_copies_is_what_is_served(
     assert volume["name"] == mounted["name"]
     model = objects["ConfigMap"]["data"]["DRAGOMAN_MODEL"]
     assert str(Path(model).parent) == mounted["mountPath"]
-    # What the rest says is that of the overlay that it is made of.
+    # The rest is the same as in the overlay that it is based on.
     assert container(objects)["image"] == container(named(rendered["cpu"]))["image"]
 
 

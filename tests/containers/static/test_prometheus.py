@@ -1,4 +1,4 @@
-"""Rules and dashboards ask for metrics that there are, and every alert was seen to fire."""
+"""Rules and dashboards use existing metrics, and every alert can fire."""
 
 import json
 import re

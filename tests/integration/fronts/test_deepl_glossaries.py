@@ -49,7 +49,7 @@ async def test_a_glossary_is_made_and_used(shipped: Running) -> None:
     assert answer.json["translations"][0]["text"] == own.translations[0].text
     detected = await translated(shipped, glossary_id, source_lang=None)
     assert detected.json["translations"][0]["text"] == own.translations[0].text
-    # The ids are names for our own calls too; and its names are ids.
+    # The ids are valid names in our own calls, and names of our glossaries are valid ids.
     named = Glossary(name=glossary_id)
     again = await shipped.client.translate([TEXT], source="en", target="de", glossary=named)
     assert again.translations[0].text == own.translations[0].text

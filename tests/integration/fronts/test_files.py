@@ -1,4 +1,4 @@
-"""LibreTranslate's /translate_file: a document up, a URL back, and the translation at it."""
+"""LibreTranslate's /translate_file: uploads, the URL in the answer, and the translation there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_file_is_translated_and_fetched(server: Running) -> None:
         fetched = await ask(server, "GET", url.path)
         assert fetched.body.decode() == good
         assert "my%20notes_de.txt" in fetched.headers["content-disposition"]
-        # A page that somebody uploads must not run in this server's name.
+        # An uploaded page must not run as a page of this server.
         assert fetched.headers["content-disposition"].startswith("attachment")
         assert fetched.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in fetched.headers["content-security-policy"]

@@ -157,7 +157,7 @@ async def test_errors(
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("parent", ["", "p", "projects/", f"{PARENT}/", "projects/" + "p" * 101])
 async def test_a_parent_is_a_resource_name(server: Running, name: str, parent: str) -> None:
-    """An answer may repeat it for each text: with a long one, a small request made gigabytes."""
+    """An answer may repeat the parent for each text, so a long one could cause gigabytes."""
     fields: dict[str, Any] = {"contents": ["1"], **PLAIN} if name == "TranslateText" else {}
     with pytest.raises(grpc.aio.AioRpcError, match="INVALID_ARGUMENT") as caught:
         await over_grpc(server, name, parent=parent, **fields)
@@ -165,7 +165,7 @@ async def test_a_parent_is_a_resource_name(server: Running, name: str, parent: s
     assert f"{words} such as projects/" in str(caught.value.details())
 
 
-# Values where a careless server takes a name, a language, a type or a text for granted.
+# Values in place of a name, a language, a type or a text.
 ODD = (
     *("", " ", "x", "\0", "a\0b", "\u202e", "x" * 5000, "../../etc/passwd", "%00", "😀" * 100),
     *("projects/", f"{PARENT}/models/", f"{PARENT}/models/en-de", f"{PARENT}/models/general/nmt"),
@@ -175,7 +175,7 @@ ODD = (
 
 
 def odd_request(rng: random.Random, name: str) -> bytes:
-    """A request some of whose fields are odd."""
+    """A request with some odd fields."""
     request = message_class(CALLS[name].request)()
     usual = {"parent": PARENT, "source_language_code": "en", "target_language_code": "de"}
     usual |= {"mime_type": "text/plain", "content": "A dog."}

@@ -1,4 +1,4 @@
-"""/openapi.json and /docs: what is described is what is answered, and all of it."""
+"""/openapi.json and /docs: the description is complete and matches the answers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TEXT, OTHER = "A dog is running across the green field.", "Two men are playing c
 GERMAN = "Ein Hund rennt über die grüne Wiese."
 LIBRE, DEEPL, GOOGLE = "/translate", "/v2/translate", "/language/translate/v2"
 
-# Of each front: a path, a good request, and what its errors look like.
+# For each front: a path, a valid request, and the form of its errors.
 FRONTS: list[tuple[str, dict[str, Any], Callable[[Answer], str]]] = [
     (LIBRE, {"q": TEXT, "source": "en", "target": "de"}, lambda a: a.json["error"]),
     (DEEPL, {"text": [TEXT], "target_lang": "DE"}, lambda a: a.json["message"]),
@@ -147,7 +147,7 @@ async def test_deepl(server: Running) -> None:
     assert item["billed_characters"] == len(TEXT)
     sources = await ask(server, "GET", "/v2/languages")
     assert sources.json[0] == {"language": "EN", "name": "English"}
-    # Its library for Python sends a body with a GET.
+    # DeepL's library for Python sends a body with a GET.
     targets = await ask(server, "GET", "/v2/languages", {"type": "target"})
     assert [item["language"] for item in targets.json] == ["DE", "FR"]
     assert not targets.json[0]["supports_formality"]

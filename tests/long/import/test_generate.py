@@ -38,7 +38,7 @@ NUM_SENTENCES = 500
 NEAR = 1e-3  # of logits, and of totals of many tokens: what the proof of an import allows
 # A limit that some texts of random weights reach.
 RANDOM: dict[str, Any] = {"max_length": 40}
-# What of their texts ends before it, and what is found only once, must not be less.
+# Least fractions of their texts that end before the limit, and that occur only once.
 LEAST_ENDED, LEAST_DISTINCT = 0.1, 0.5
 # Of random translations: without a word.
 MOST_AGAIN = 0.2
@@ -51,9 +51,9 @@ class Case:
     """A model of the library and the server's bundle of it.
 
     Attributes:
-        name: of the model, for what is printed.
-        model: the library's.
-        bundle: in fp32.
+        name: name of the model, for output.
+        model: the library's model.
+        bundle: the bundle in fp32.
         texts: what to translate.
         expected: translations of the library, by beam size and early stopping.
     """
@@ -304,7 +304,7 @@ def rounding_of_totals(case: Case, index: int, tokens: Sequence[int]) -> float:
 def possible(
     case: Case, index: int, beam_size: int, stopping: Any, slack: float
 ) -> dict[tuple[int, ...], float]:
-    """What the search can find, with scores: the library's network in double precision."""
+    """Possible results of the search, with scores, by the library's network in double precision."""
     start, eos_id = case.tokenizer.target.start_ids, case.tokenizer.eos_id
     generation, model = case.model.generation_config, case.model
     limit = generation.max_length - 1  # it counts the decoder's start

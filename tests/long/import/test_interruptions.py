@@ -1,4 +1,4 @@
-"""What an import leaves behind when it can't go on: nothing."""
+"""An import that can't continue leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Faults under load: what clients are answered while something breaks."""
+"""Faults under load: the answers to clients while something breaks."""

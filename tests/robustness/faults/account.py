@@ -1,4 +1,4 @@
-"""What became of each call: answered right, or refused with a code that says whether to retry."""
+"""Outcomes of calls: answered correctly, or refused with a code that says whether to retry."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class CallAccount:
     """The calls of a round.
 
     Attributes:
-        expected: the right translation of each text, recorded in peace.
-        refusals: codes that a call may be refused with.
-        right: calls whose answer was identical to the recorded one.
-        refused: calls by the code that refused them.
-        messages: of the refused calls, each with its kind and code.
-        cancelled: calls that their own client cancelled.
-        finds: what must not happen: wrong texts, other codes, calls past their deadline.
+        expected: correct translation of each text, recorded without faults.
+        refusals: codes with which a call may be refused.
+        right: number of calls with an answer identical to the recorded one.
+        refused: number of refused calls, by code.
+        messages: messages of the refused calls, each with its kind and code.
+        cancelled: number of calls cancelled by their client.
+        finds: failures: wrong texts, other codes, calls past their deadline.
     """
 
     expected: Mapping[str, str]
@@ -45,7 +45,7 @@ class CallAccount:
         return self.right + self.refused.total() + self.cancelled + len(self.finds)
 
     def answered(self, kind: str, text: str, translation: str) -> None:
-        """A call of `kind` was answered."""
+        """Record the answer to a call of `kind`."""
         if translation == self.expected[text]:
             self.right += 1
         else:
@@ -53,7 +53,7 @@ class CallAccount:
             self.finds.append(f"{kind}: {text!r} gave {translation!r} instead of {expected!r}")
 
     def failed(self, kind: str, code: str, message: str, *, text: str = "", got: str = "") -> None:
-        """A call of `kind` ended with `code`, after a stream had sent `got` of a text."""
+        """Record a call of `kind` that ended with `code`, after a stream had sent `got`."""
         if not self.expected.get(text, "").startswith(got):
             self.finds.append(f"{kind}: {text!r} began with {got!r}, which is wrong, then {code}")
         elif code in self.refusals:
@@ -63,5 +63,5 @@ class CallAccount:
             self.finds.append(f"{kind}: {code}: {message}")
 
     def hung(self, kind: str, seconds: float) -> None:
-        """A call of `kind` had no end although its deadline was `seconds` ago."""
+        """Record a call of `kind` without an end `seconds` after its deadline."""
         self.finds.append(f"{kind}: {HUNG}: no end {seconds:g} s after its deadline")

@@ -1,4 +1,4 @@
-"""The faults of what a server reads and writes: bundles, certificates, keys, its log, its disk."""
+"""Faults of files that a server reads and writes: bundles, certificates, keys, log, disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _QUOTA = 100_000_000
 
 
 async def _reload(played: FaultRound) -> str:
-    """Ask for a reload; "replaced", or why not."""
+    """Ask for a reload; returns "replaced", or why the model was not replaced."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{played.server.admin_port}") as channel:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         try:
@@ -97,7 +97,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 async def replace_certificate(played: FaultRound) -> None:
-    """A new one, a broken one, and a new one again: nobody notices."""
+    """A new certificate, a broken one, and a new one again have no effect on calls."""
     folder = played.folder
     authority = trustme.CA.from_pem(
         (folder / "ca.pem").read_bytes(), (folder / "authority.key").read_bytes()
@@ -123,7 +123,7 @@ def _with_keys(folder: Path) -> Iterator[FaultSetting]:
 
 
 def _keys(folder: Path, *arguments: str) -> str:
-    """What `dragoman keys` prints."""
+    """The output of `dragoman keys`."""
     command = [sys.executable, "-m", "cli.main", "keys", *arguments]
     command += ["--keys", str(folder / "keys.jsonl")]
     done = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True)
@@ -143,7 +143,7 @@ async def damage_keys(played: FaultRound) -> None:
 
 
 async def revoke_key(played: FaultRound) -> None:
-    """Calls with it are refused within two seconds; other keys' go on."""
+    """Calls with the key are refused within two seconds; calls with other keys continue."""
     other = dataclasses.replace(
         played.place, api_key=(played.folder / "other").read_text(encoding="ascii")
     )
@@ -160,7 +160,7 @@ async def revoke_key(played: FaultRound) -> None:
 
 
 async def fill_disk(played: FaultRound) -> None:
-    """No file of the server's can grow, so that quotas can't be saved nor lines logged."""
+    """No file of the server can grow, so that neither quotas can be saved nor lines logged."""
     await played.some_time()
     server = played.server.pid
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -181,7 +181,7 @@ def _with_pipe(folder: Path) -> Iterator[FaultSetting]:
 
 
 async def close_log(played: FaultRound) -> None:
-    """Whoever read the log is gone: writing to it fails from now on."""
+    """The reader of the log ends: writing to the log fails from now on."""
     await played.some_time()
     assert played.log_pipe is not None
     os.close(played.log_pipe[0])
@@ -189,7 +189,7 @@ async def close_log(played: FaultRound) -> None:
 
 
 async def leave_log_unread(played: FaultRound) -> None:
-    """Nobody reads the log: its pipe is full after some hundred calls."""
+    """The log is not read, so that its pipe is full after some hundred calls."""
     await played.load.calls(400)
 
 

@@ -1,4 +1,4 @@
-"""What a server's processes hold: memory, descriptors, threads; from /proc (Linux)."""
+"""Resources of a server's processes: memory, descriptors, threads; from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _KIB = 2**10
 
 @dataclass(frozen=True)
 class Held:
-    """What processes hold together.
+    """Resources of several processes together.
 
     Attributes:
         memory: bytes, of which each process counts its share (PSS).
         descriptors: open files and sockets.
-        threads: of all processes.
-        processes: how many there are.
+        threads: number of threads of all processes.
+        processes: number of processes.
     """
 
     memory: int
@@ -35,7 +35,7 @@ MOST_MORE = Held(memory=96 * 2**20, descriptors=24, threads=16, processes=0)
 
 
 def growth_finds(before: Held, after: Held, most: Held = MOST_MORE) -> list[str]:
-    """What `after` has more of than `before` and `most` allow."""
+    """Resources of which `after` has more than `before` and `most` allow."""
     found = []
     for name in ("memory", "descriptors", "threads", "processes"):
         had, has, bound = (getattr(held, name) for held in (before, after, most))
@@ -45,7 +45,7 @@ def growth_finds(before: Held, after: Held, most: Held = MOST_MORE) -> list[str]
 
 
 def held_by(server: int) -> Held:
-    """What the server's process and its descendants hold now."""
+    """Resources of the server's process and its descendants."""
     memory = descriptors = threads = processes = 0
     for pid in family(server):
         folder = Path(f"/proc/{pid}")
@@ -60,7 +60,7 @@ def held_by(server: int) -> Held:
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all its descendants that run."""
+    """A process and all its running descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A steady load of several kinds of clients, all of whose calls are accounted for."""
+"""A steady load of several kinds of clients, with an account of all calls."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ CHANNEL_OPTIONS = [
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how a server is called.
+    """The addresses of a server, and options for calling it.
 
     Attributes:
         address: HOST:PORT of gRPC.
-        http_port: of HTTP on loopback; 0 for none.
-        tls: with which; None for plain text.
-        api_key: sent with every call.
+        http_port: port of HTTP on loopback; 0 for none.
+        tls: TLS options; None for plain text.
+        api_key: API key of every call.
     """
 
     address: str
@@ -52,7 +52,7 @@ class Place:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of a gRPC call."""
+        """The metadata of a gRPC call."""
         return (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
 
     def channel(self) -> Any:
@@ -64,10 +64,10 @@ class FaultLoad:
     """Clients that call one after another until the load ends.
 
     Args:
-        place: of the server.
-        account: of the calls.
-        seed: of the texts' order.
-        clients: how many there are of each kind: "unary" and "stream" (gRPC without retries),
+        place: addresses of the server.
+        account: account of the calls.
+        seed: random seed of the texts' order.
+        clients: number of clients of each kind: "unary" and "stream" (gRPC without retries),
             "retrying" (our client), "http".
     """
 
@@ -83,7 +83,7 @@ class FaultLoad:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FaultLoad]:
-        """Run the clients; at the end, those calls are awaited that are in progress."""
+        """Run the clients; at the end, wait for the calls in progress."""
         kinds: dict[str, Callable[[random.Random], Awaitable[None]]] = {
             "unary": self._unary,
             "stream": self._stream,
@@ -101,10 +101,10 @@ class FaultLoad:
             await asyncio.gather(*self._tasks)
 
     async def calls(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many more calls were answered right.
+        """Wait for a number of further correct answers.
 
         Raises:
-            TimeoutError: they were not within `seconds`.
+            TimeoutError: they did not arrive within `seconds`.
         """
         enough = self.account.right + count
         async with asyncio.timeout(seconds):
@@ -154,8 +154,8 @@ class CallRefused(Exception):
     """A call ended with an error.
 
     Attributes:
-        code: of gRPC, or of HTTP as text.
-        got: what a stream had sent before.
+        code: code of gRPC, or of HTTP as text.
+        got: text that a stream had sent before.
     """
 
     def __init__(self, code: str, message: str, got: str = "") -> None:
@@ -167,7 +167,7 @@ class CallRefused(Exception):
 async def account_for(
     account: CallAccount, kind: str, text: str, call: Callable[[str], Awaitable[str]]
 ) -> bool:
-    """Make a call and enter what became of it; whether it was answered."""
+    """Make a call and record its outcome; returns whether it was answered."""
     try:
         async with asyncio.timeout(DEADLINE_SECONDS + GRACE_SECONDS):
             account.answered(kind, text, await call(text))

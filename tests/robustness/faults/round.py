@@ -1,4 +1,4 @@
-"""One round: a fresh server under load, a fault, and what must hold after it."""
+"""One round: a fresh server under load, a fault, and the checks after it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _QUIET_SECONDS = 15.0
 
 @dataclass
 class FaultRound:
-    """What a scenario works with.
+    """The tools of a scenario.
 
     Attributes:
-        server: under load.
-        load: on it.
-        place: of the server.
-        rng: for its moments.
-        folder: for files.
-        live: the folder that the server reads its bundle from.
-        log_pipe: as prepared.
+        server: server under load.
+        load: load on the server.
+        place: addresses of the server.
+        rng: random generator for times.
+        folder: folder for files.
+        live: folder from which the server reads its bundle.
+        log_pipe: pipe that `prepare` has made for the server's log.
     """
 
     server: SupervisedServer
@@ -49,29 +49,29 @@ class FaultRound:
 
     @property
     def account(self) -> CallAccount:
-        """Of the load's calls."""
+        """The account of the load's calls."""
         return self.load.account
 
     async def some_time(self, least: float = 0.1, most: float = 1.0) -> None:
-        """Let the load go on for a random time, in seconds."""
+        """Let the load continue for a random time, in seconds."""
         await asyncio.sleep(self.rng.uniform(least, most))
 
     def must(self, holds: bool, what: str) -> None:
-        """Enter a find unless something holds."""
+        """Record a failure unless a condition holds."""
         if not holds:
             self.account.finds.append(f"it must hold that {what}")
 
 
 @dataclass(frozen=True)
 class FaultSetting:
-    """What a scenario's server needs.
+    """Requirements of a scenario for the server and the load.
 
     Attributes:
-        options: of `dragoman serve`, beyond ports and model.
-        place: given the server's addresses, how it is called.
-        open_files: the server's limit.
+        options: options of `dragoman serve`, besides ports and model.
+        place: returns the place of a server, given its addresses.
+        open_files: limit of the server's open files.
         log_pipe: read and write end of a pipe for the server's standard error.
-        clients: of the load.
+        clients: number of clients of each kind in the load.
     """
 
     options: Sequence[str] = ()
@@ -86,11 +86,11 @@ class Scenario:
     """A fault.
 
     Attributes:
-        name: of its rounds.
-        what: happens, in a line.
-        strike: brings it about, and ends when the server should be well again.
-        prepare: makes its files in a folder, and says what the server needs.
-        refusals: codes that calls may be refused with.
+        name: name of its rounds.
+        what: description in a line.
+        strike: causes the fault, and returns when the server should work again.
+        prepare: makes its files in a folder, and returns the requirements for the server.
+        refusals: codes with which calls may be refused.
         lost: whether calls may be refused at all.
         may_restart: whether the server may end and be started again.
     """
@@ -106,15 +106,15 @@ class Scenario:
 
 @dataclass
 class RoundResult:
-    """What a round came to.
+    """The result of a round.
 
     Attributes:
-        scenario, seed: which repeat it.
-        right, cancelled: calls.
-        refused: calls by code.
-        finds: what must not happen; empty for a good round.
-        recovery_seconds: from the fault's end until a call was answered right.
-        more_memory: bytes that the server held more after than before.
+        scenario, seed: scenario and random seed, which repeat the round.
+        right, cancelled: number of correctly answered and of cancelled calls.
+        refused: number of calls by code.
+        finds: failures; empty for a good round.
+        recovery_seconds: time from the fault's end to a correct answer.
+        more_memory: growth of the server's memory over the round, in bytes.
     """
 
     scenario: str
@@ -134,7 +134,7 @@ class RoundResult:
 async def play(
     scenario: Scenario, seed: int, bundle: Path, expected: Mapping[str, str]
 ) -> RoundResult:
-    """Play a round of a scenario; whatever goes wrong is among its finds."""
+    """Play a round of a scenario; all failures are in its result."""
     account = CallAccount(expected, scenario.refusals)
     result = RoundResult(scenario.name, seed)
     with tempfile.TemporaryDirectory() as name:
@@ -163,7 +163,7 @@ async def play(
 
 
 def conclude(scenario: Scenario, account: CallAccount, result: RoundResult) -> None:
-    """Enter what became of the calls, and a find if one was lost where none may be."""
+    """Add the outcomes of the calls to the result, with a failure if one was lost wrongly."""
     if not scenario.lost and account.refused:
         account.finds.append(f"no call must be refused here: {dict(account.messages)}")
     result.right, result.cancelled = account.right, account.cancelled
@@ -201,7 +201,7 @@ async def _play(scenario: Scenario, played: FaultRound, result: RoundResult) -> 
 
 
 async def _held_in_quiet(server: SupervisedServer, before: Held | None = None) -> Held:
-    """What the server holds once it is quiet: with `before`, at best within the bounds."""
+    """Resources of the idle server; with `before`, waits until they are within the bounds."""
     held = held_by(server.pid)
     ends = time.monotonic() + _QUIET_SECONDS
     while before is not None and growth_finds(before, held) and time.monotonic() < ends:
@@ -214,7 +214,7 @@ async def until_ready(place: Place) -> None:
     """Wait until the server answers a call.
 
     Raises:
-        TimeoutError: it does not.
+        TimeoutError: the server does not answer in time.
     """
     async with asyncio.timeout(_READY_SECONDS), place.channel() as channel:
         stub: Any = TranslationServiceStub(channel)
@@ -228,12 +228,12 @@ async def until_ready(place: Place) -> None:
 
 @contextlib.contextmanager
 def nothing(folder: Path) -> Any:
-    """Prepares nothing."""
+    """Prepare nothing."""
     yield FaultSetting()
 
 
 async def recorded(bundle: Path, texts: Sequence[str]) -> dict[str, str]:
-    """The translations of texts by a server that nothing happens to."""
+    """The translations of texts by a server without faults."""
     with tempfile.TemporaryDirectory() as name:
         server = SupervisedServer(["--model", str(bundle)], Path(name) / "log")
         async with server.running():

@@ -1,10 +1,10 @@
 """Faults under load: processes killed, files damaged, clients gone. `python -m
 tests.robustness.faults.run`.
 
-Each round starts a server of the shipped model and a steady load of several kinds of clients,
-brings one fault about, and accounts for every call: answered with exactly the translation that a
-server in peace gives, or refused with a code that says whether to retry. After it, the server has
-to answer, and to hold no more memory, descriptors, threads and processes than before and a bound
+Each round starts a server of the included model and a steady load of several kinds of clients,
+causes one fault, and accounts for every call: answered with exactly the same translation as without
+faults, or refused with a code that says whether to retry. Afterwards, the server has to answer, and
+its memory, descriptors, threads and processes may have grown only within a bound
 (`gauges.MOST_MORE`). Linux only; everything stays on loopback.
 
 Exit status: 0 if all rounds are good, 1 if not.
@@ -45,7 +45,7 @@ def main(
     bundle: Annotated[Path, typer.Option(help="The bundle that is served.")] = _BUNDLE,
     output: Annotated[Path | None, typer.Option(help="Folder of a report.")] = None,
 ) -> None:
-    """Play the rounds, a line for each."""
+    """Play the rounds, and print a line for each."""
     end_in_order_on_sigterm()
     for name in only or ():
         if name not in SCENARIOS:
@@ -74,7 +74,7 @@ def main(
 async def play_all(
     scenarios: list[Scenario], rounds: int, seed: int, bundle: Path
 ) -> list[RoundResult]:
-    """Play so many rounds, and print each."""
+    """Play a number of rounds, and print each."""
     texts = read_texts(_TEXTS)[:_NUM_TEXTS]
     expected = await recorded(bundle, texts)
     results = []

@@ -1,4 +1,4 @@
-"""The faults of processes and clients: each brings one about under load, and waits for its end."""
+"""Faults of processes and clients: each function causes one under load, and waits for its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _few_files(folder: Path) -> Any:
 
 
 async def kill_model(played: FaultRound) -> None:
-    """The server ends with 1, and its supervisor starts another."""
+    """The server exits with status 1, and its supervisor starts another."""
     await played.some_time()
     server = played.server.pid
     os.kill(model_process(server), signal.SIGKILL)
@@ -53,7 +53,7 @@ async def kill_model(played: FaultRound) -> None:
 
 
 async def stop_model_briefly(played: FaultRound) -> None:
-    """Shorter than what ends the server: nothing is lost."""
+    """The stop is shorter than the limit after which the server ends: nothing is lost."""
     await played.some_time()
     model = model_process(played.server.pid)
     os.kill(model, signal.SIGSTOP)
@@ -62,7 +62,7 @@ async def stop_model_briefly(played: FaultRound) -> None:
 
 
 async def stop_model(played: FaultRound) -> None:
-    """The server ends with 1 and takes the stopped process with it."""
+    """The server exits with status 1 and ends the stopped process."""
     await played.some_time()
     server = played.server.pid
     model = model_process(server)
@@ -82,7 +82,7 @@ async def kill_server(played: FaultRound) -> None:
 
 
 async def terminate_server(played: FaultRound) -> None:
-    """The server drains, and ends with 0."""
+    """The server drains, and exits with status 0."""
     await played.some_time()
     server = played.server.pid
     os.kill(server, signal.SIGTERM)
@@ -156,7 +156,7 @@ async def cancel_calls(played: FaultRound) -> None:
 
 
 async def read_slowly(played: FaultRound) -> None:
-    """A client does not read its stream for a while; then it gets all of it, and all is right."""
+    """A client does not read its stream for a while; then it gets the whole correct text."""
     texts = sorted(played.account.expected)
     parts = played.rng.choices(texts, k=60)
     text, expected = " ".join(parts), None
@@ -174,7 +174,7 @@ async def read_slowly(played: FaultRound) -> None:
 
 
 async def abandon_streams(played: FaultRound) -> None:
-    """HTTP clients go away in the midst of their events."""
+    """HTTP clients disconnect in the middle of their events."""
     body = b'{"content": "' + b" ".join([b"She is reading a book."] * 40) + b'"}'
     head = (
         f"POST /v1/translate:stream HTTP/1.1\r\nhost: localhost\r\n"
@@ -190,7 +190,7 @@ async def abandon_streams(played: FaultRound) -> None:
 
 
 async def exhaust_descriptors(played: FaultRound) -> None:
-    """More connections than the server may have open files: those that it has go on."""
+    """More connections than the server may have open files: existing ones continue."""
     async with AsyncExitStack() as stack:
         for number in range(_CONNECTIONS):
             one = stack.enter_context(socket.socket())

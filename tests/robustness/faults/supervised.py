@@ -1,4 +1,4 @@
-"""A server in a process of its own, started again whenever it ends, as its supervisor would."""
+"""A server in a process of its own, which is restarted when it ends, as by a supervisor."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LOOK_SECONDS = 0.05
 
 
 class SupervisedServer:
-    """`dragoman serve` on ports that stay the same.
+    """`dragoman serve` on fixed ports.
 
     Args:
-        options: of the command line, without ports.
-        log: the file that its standard error is appended to.
-        open_files: its limit of open files; None keeps that of this process.
-        log_to: a descriptor for its standard error instead of `log`. The one who gives it reads it.
+        options: options of the command line, without ports.
+        log: file to which standard error is appended.
+        open_files: limit of open files; None for that of this process.
+        log_to: descriptor for standard error instead of `log`. The caller reads it.
 
     Attributes:
-        ends: the exit status of each process that has ended, and the seconds that it ran.
+        ends: exit status and running time in seconds of each process that has ended.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SupervisedServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[SupervisedServer]:
-        """Run it, again and again, until the end of the context."""
+        """Run the server, and restart it when it ends, until the end of the context."""
         await self._start()
         self._supervisor = asyncio.create_task(self._supervise())
         try:
@@ -78,14 +78,14 @@ class SupervisedServer:
             await self._stop()
 
     async def end_of(self, pid: int) -> int:
-        """Wait until the server's process `pid` has ended; its exit status."""
+        """Wait until the server's process `pid` has ended; returns its exit status."""
         process = self._process
         if process is None or process.pid != pid:
             return self.ends[-1][0]
         return await process.wait()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the log has so far."""
+        """Log entries so far."""
         if not self.log.exists():
             return []
         found = []
@@ -95,10 +95,10 @@ class SupervisedServer:
         return found
 
     async def logged(self, message: str, *, after: int = 0) -> dict[str, Any]:
-        """Wait until the log has a line with this message, after so many lines.
+        """Wait until the log has a line with this message, after a number of lines.
 
         Raises:
-            TimeoutError: it does not come.
+            TimeoutError: there is no such line in time.
         """
         async with asyncio.timeout(_START_SECONDS):
             while True:
@@ -152,7 +152,7 @@ class SupervisedServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Free ports on loopback."""
     with contextlib.ExitStack() as stack:
         found = []
         for _ in range(count):
@@ -163,10 +163,10 @@ def free_ports(count: int) -> list[int]:
 
 
 async def eventually(is_so: Any, what: str, seconds: float = 60.0) -> float:
-    """Wait until `is_so()` is true; the seconds that it took.
+    """Wait until `is_so()` is true; returns the seconds that it took.
 
     Raises:
-        TimeoutError: it is not within `seconds`; the message says what.
+        TimeoutError: it is not true within `seconds`; the message names the condition.
     """
     started = time.monotonic()
     while not is_so():

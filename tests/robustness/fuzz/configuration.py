@@ -1,4 +1,4 @@
-"""What else comes from outside: files of settings, keys, caches and manifests, tokens, headers."""
+"""Other external input: files of settings, keys, caches and manifests, tokens, headers."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class SettingsFiles(_InDirectory):
     )
 
     def generate(self, rng: random.Random) -> tuple[bytes, dict[str, str]]:
-        """A file, and variables."""
+        """Generate a file and variables."""
         values = (
             "1",
             "-1",
@@ -170,7 +170,7 @@ class KeyFiles(_InDirectory):
         self._line = json.loads(to_line(StoredKey(key_id, digest, principal)))
 
     def generate(self, rng: random.Random) -> bytes:
-        """A file: lines with the key of this target, as they should be and changed."""
+        """Generate a file with valid and changed lines of this target's key."""
         lines = []
         for _ in range(rng.choice((1, 1, 2, 3))):
             line = dict(self._line)
@@ -223,7 +223,7 @@ class Tokens(_InDirectory):
         self._authenticator = TokenAuthenticator(self._issuer, self._audience, keys)
 
     def generate(self, rng: random.Random) -> tuple[Any, str, int]:
-        """Claims; how the token is spoilt; and the seed of that."""
+        """Generate claims, and a random change of the token with its seed."""
         claims: Any = {
             "sub": rng.choice(("app", odd_text(rng, 2))), "iss": self._issuer,
             "aud": self._audience,
@@ -236,7 +236,7 @@ class Tokens(_InDirectory):
         return claims, spoilt, rng.getrandbits(32)
 
     def run(self, given: tuple[Any, str, int]) -> str:
-        """Authenticate the token: only one that was signed, and not changed, may be valid."""
+        """Authenticate the token: only a signed and unchanged one may be valid."""
         claims, spoilt, seed = given
         token = self._token(claims, spoilt, random.Random(seed))
         authenticate = self._authenticator.authenticate(token)
@@ -345,7 +345,7 @@ class Headers:
 
 
 class Manifests(_InDirectory):
-    """Bundles whose manifest was changed; the files are those of the included model."""
+    """Bundles with a changed manifest and the files of the included model."""
 
     name: ClassVar[str] = "bundles"
     share: ClassVar[float] = 2
@@ -380,19 +380,19 @@ _MIME_TYPES = ("text/plain", "text/html", "text/markdown")
 
 
 class Caches(_InDirectory):
-    """Caches that `translate-file` goes on from."""
+    """Caches from which `translate-file` continues."""
 
     name: ClassVar[str] = "caches"
     share: ClassVar[float] = 2
     what: ClassVar[str] = "caches from which translate-file goes on"
 
     def generate(self, rng: random.Random) -> tuple[list[tuple[str, str, str]], bytes, int]:
-        """Parts with their translations, what is written over the file, and where."""
+        """Generate parts with translations, and bytes to write over the file at a position."""
         parts = [(odd_text(rng, 3), rng.choice(_MIME_TYPES), odd_text(rng, 3)) for _ in range(3)]
         return parts, random_bytes(rng, 30), rng.getrandbits(16)
 
     def run(self, given: tuple[list[tuple[str, str, str]], bytes, int]) -> str:
-        """Write the cache, damage it, and read it: what is found is what was written."""
+        """Write the cache, damage it, and read it: entries found must be those written."""
         parts, damage, place = given
         output = self.directory / "a.txt"
         kept = {}

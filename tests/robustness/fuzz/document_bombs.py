@@ -34,7 +34,7 @@ _MOST_LEVELS, _COPIES = 200, 7
 
 
 class Shape(enum.Enum):
-    """How a unit grows."""
+    """The way in which a unit grows."""
 
     REPEAT = enum.auto()
     NEST = enum.auto()
@@ -48,8 +48,8 @@ class Strand:
     """A unit that grows around the strands after it.
 
     Attributes:
-        unit: a text with ~ where the following strands are put.
-        shape: how it grows.
+        unit: text with ~ at the place of the following strands.
+        shape: way in which it grows.
     """
 
     unit: str
@@ -78,12 +78,12 @@ class Bomb:
     """A file that grows.
 
     Attributes:
-        extension: of its name.
-        frame: the file, or a part of a zip file, with ~ where the strands are put.
-        strands: from the outermost to the innermost.
-        size: how often the units of all parts stand in it.
-        num_parts: how many such parts a zip file has.
-        change: the name of the change that a translation makes.
+        extension: extension of the file's name.
+        frame: file, or part of a zip file, with ~ at the place of the strands.
+        strands: strands from the outermost to the innermost.
+        size: number of units in all parts.
+        num_parts: number of such parts in a zip file.
+        change: name of the change that a translation makes.
     """
 
     extension: str
@@ -235,7 +235,7 @@ class DocumentBombs:
     """Files that grow, of all formats.
 
     Args:
-        clock: seconds of processor time of this thread, which others do not lengthen.
+        clock: returns the processor time of this thread in seconds, which others do not affect.
     """
 
     name: ClassVar[str] = "bombs"
@@ -246,7 +246,7 @@ class DocumentBombs:
         self._clock = clock
 
     def generate(self, rng: random.Random) -> Bomb:
-        """A file that grows by one unit, or by a few."""
+        """Generate a file that grows by one or a few units."""
         extension = rng.choice(list(_FRAMES))
         strands = []
         for _ in range(rng.choice((1, 1, 2, 2, 3))):

@@ -1,4 +1,4 @@
-"""Documents: files of each format, damaged, lying about their size, nested, of another format."""
+"""Documents: files of each format, damaged, with wrong sizes, nested, or of another format."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class _Documents:
     stays: ClassVar[bool] = True  # whether texts are replaced; otherwise, their translations added
 
     def generate(self, rng: random.Random) -> tuple[str, bytes]:
-        """A file: rarely a flood, random bytes, or a file of another format."""
+        """Generate a file; rarely a flood, random bytes, or a file of another format."""
         file_name = f"a{self.extension}"
         kind = rng.random()
         if kind < _HUGE_SHARE:
@@ -203,7 +203,7 @@ class _Documents:
         return "written" if segments else "no text"
 
     def _reread(self, file_name: str, written: bytes, before: Document) -> None:
-        """Check that what was written is a file of the format."""
+        """Check that the written file has the right format."""
         try:
             read_document(file_name, written, _LIMITS_OF_WRITTEN)
         except InvalidArgumentError as exc:
@@ -374,7 +374,7 @@ def _zipped(parts: Mapping[str, bytes], method: int) -> bytes:
 
 
 def _lying(rng: random.Random, data: bytes) -> bytes:
-    """An archive whose directory has another number somewhere."""
+    """An archive with a changed number in its directory."""
     changed = bytearray(data)
     heads = [match.start() for match in re.finditer(rb"PK(?:\x01\x02|\x03\x04|\x05\x06)", data)]
     at = rng.choice(heads) + rng.randrange(4, 46)

@@ -1,4 +1,4 @@
-"""Calls over gRPC: messages as they should be or not; metadata, deadlines, cancellations."""
+"""Calls over gRPC: valid and invalid messages, metadata, deadlines, cancellations."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class GrpcInput:
     """A call.
 
     Attributes:
-        method: its path.
-        messages: the client's, serialized; most methods take one.
-        streams_in, streams_out: how the client calls it.
-        metadata: with a key, or without.
-        timeout: in seconds.
-        cancel_after: seconds; None to wait for the end.
+        method: path of the method.
+        messages: serialized messages of the client; most methods take one.
+        streams_in, streams_out: whether the client sends and receives a stream.
+        metadata: metadata, with or without a key.
+        timeout: timeout in seconds.
+        cancel_after: time of the cancellation in seconds; None to wait for the end.
     """
 
     method: str
@@ -87,8 +87,8 @@ class GrpcCalls:
         self._channels: list[grpc.aio.Channel] = []
 
     def generate(self, rng: random.Random) -> GrpcInput:
-        """A call; about half of the requests are as they should be."""
-        # The methods that translate more often than those that only list.
+        """Generate a call; about half of the requests are valid."""
+        # Methods that translate are chosen more often than those that list.
         weights = [6 if "ranslate" in path else 2 for path, _, _ in self._methods]
         [(path, kind, streams)] = rng.choices(self._methods, weights)
         if path.endswith("/TranslateDocument") and rng.random() < 0.7:
@@ -196,7 +196,7 @@ class GrpcCalls:
         return judge_status(code, message, is_cancelled=is_cancelled)
 
 
-# What gRPC's client says if the call ends while it still sends messages.
+# Messages of gRPC's client if a call ends while it still sends messages.
 _OF_THE_CLIENT = ("Internal error from Core", "Locally cancelled by application!")
 
 
@@ -204,7 +204,7 @@ def judge_status(code: str, message: str, *, is_cancelled: bool) -> str:
     """The outcome of a call that ended with a status.
 
     Raises:
-        Finding: no such status is documented, or its message shows the inside of the server.
+        Finding: the status is not documented, or its message shows internals of the server.
     """
     check_text(message, "a status message")
     if message in _OF_THE_CLIENT:

@@ -1,7 +1,7 @@
 """Raw HTTP/2 to the gRPC port: a session that `h2` begins, and frames that no client should send.
 
-What comes back is not judged, only that the server lives, translates as before, and takes no more
-of the machine than before.
+The answer is not checked, only that the server lives, translates as before, and takes no more
+resources than before.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MOST_READ_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Http2Input:
-    """What is sent on one connection.
+    """Bytes to send on one connection.
 
     Attributes:
-        abuses: names of what is done, in order.
-        parts: of bytes; between two, what the server sent is read.
-        is_aborted: whether the connection is reset at the end, instead of being closed.
+        abuses: names of the abuses, in order.
+        parts: parts of the bytes; between two, the server's bytes are read.
+        is_aborted: whether the connection is reset at the end instead of closed.
     """
 
     abuses: Sequence[str]
@@ -53,7 +53,7 @@ class Http2Input:
 def frame(
     kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"", length: int = -1
 ) -> bytes:
-    """A frame; its length may lie."""
+    """A frame, possibly with a wrong length."""
     size = len(payload) if length < 0 else length
     head = struct.pack(">I", size & 0xFFFFFF)[1:]
     return (
@@ -76,7 +76,7 @@ class Http2Session:
         return self._connection.data_to_send()
 
     def call(self, *, is_complete: bool = True, texts: Sequence[str] = ("A dog.",)) -> bytes:
-        """A call; without its end, the stream stays half open."""
+        """Add a call; without its end, the stream stays half open."""
         stream = self._connection.get_next_available_stream_id()
         self._connection.send_headers(stream, self.headers())
         message = pb.TranslateRequest(
@@ -90,7 +90,7 @@ class Http2Session:
 
     @staticmethod
     def headers(*further: tuple[str, str]) -> list[tuple[str, str]]:
-        """Those of a call."""
+        """Headers of a call."""
         return [
             (":method", "POST"), (":scheme", "http"), (":path", TRANSLATE), (":authority",
             "localhost"),
@@ -253,7 +253,7 @@ class Http2Frames:
     at_once: ClassVar[int] = 8
 
     def generate(self, rng: random.Random) -> Http2Input:
-        """A session: calls as they should be and abuses between them; or bytes of one, changed."""
+        """Generate a session of valid calls with abuses between them, or changed bytes of one."""
         session = Http2Session()
         parts = [session.begin()]
         if rng.random() < 0.05:
@@ -271,11 +271,11 @@ class Http2Frames:
 
     @contextlib.asynccontextmanager
     async def connected(self, server: Any) -> AsyncIterator[None]:
-        """Nothing: each input is a connection."""
+        """Share nothing: each input has a connection of its own."""
         yield
 
     async def run(self, given: Http2Input, server: FuzzedServer) -> str:
-        """Send the parts, and read what comes between them and after."""
+        """Send the parts, and read the answers between and after them."""
         host, _, port = server.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         received, is_closed = bytearray(), False
@@ -300,7 +300,7 @@ class Http2Frames:
 
 
 async def _read(reader: asyncio.StreamReader, received: bytearray) -> bool:
-    """Read what there is; whether the server has closed the connection."""
+    """Read available bytes; returns whether the server has closed the connection."""
     with contextlib.suppress(TimeoutError):
         while len(received) < _MOST_READ_BYTES:
             try:
@@ -315,7 +315,7 @@ async def _read(reader: asyncio.StreamReader, received: bytearray) -> bool:
 
 
 def outcome_of(received: bytes, *, is_closed: bool) -> str:
-    """What the server did, by the last frames that it sent, as `h2` reads them."""
+    """The server's reaction, by the last frames that it sent, read by `h2`."""
     config = h2.config.H2Configuration(client_side=True, header_encoding=None)
     connection = h2.connection.H2Connection(config)
     connection.initiate_connection()

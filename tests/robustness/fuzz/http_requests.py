@@ -1,4 +1,4 @@
-"""Requests over HTTP: every path, with bodies, headers and bytes as they should be or not."""
+"""Requests over HTTP: every path, with valid and invalid bodies, headers and bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.robustness.fuzz.server import KEY, FuzzedServer
 from tests.robustness.fuzz.target import Finding, expect
 
 _CONTRACT = "contract"
-# Paths of other services, with what they take: the values of parameters that make sense.
+# Paths of other services, with sensible values of their parameters.
 _LANGUAGES = ("en", "de", "auto", "EN", "xx", "")
 _TEXTS: Sequence[Any] = (
     "A dog runs.",
@@ -130,10 +130,10 @@ class HttpInput:
     """A request.
 
     Attributes:
-        front: whose path it is; "contract" for all others.
-        data: what is sent.
-        is_sound: whether it is a request by the rules of HTTP, so that it has to be answered.
-        pieces: in how many parts it is sent.
+        front: front with this path; "contract" for all other paths.
+        data: bytes to send.
+        is_sound: whether it is a valid HTTP request, which has to be answered.
+        pieces: number of parts in which it is sent.
     """
 
     front: str
@@ -162,7 +162,7 @@ class HttpRequests:
             self._methods.append((verb.upper(), getattr(rule, verb), method.input_type))
 
     def generate(self, rng: random.Random) -> HttpInput:
-        """A request: to the contract, to a front, to the page, or to nobody."""
+        """Generate a request to the contract, to a front, to the page, or to an unknown path."""
         choice = rng.random()
         headers = (
             ["Host: localhost", f"X-Api-Key: {KEY}"] if rng.random() < 0.9 else ["Host: localhost"]
@@ -197,7 +197,7 @@ class HttpRequests:
     def _encoded(
         self, rng: random.Random, values: Mapping[str, Any], verb: str
     ) -> tuple[bytes, str, str]:
-        """Body, content type and query of parameters."""
+        """Encode parameters: body, content type and query."""
         form = urlencode(
             [
                 (name, str(each).encode("utf-8", "replace"))
@@ -282,7 +282,7 @@ class HttpRequests:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_sound: bool
     ) -> bytes:
-        """All that comes until the server closes. If it waits for more, it is told of the end."""
+        """All bytes until the server closes the connection. If it waits for more, send the end."""
         answer = b""
         with contextlib.suppress(ConnectionError):
             while len(answer) < _MOST_ANSWER_BYTES:
@@ -302,10 +302,10 @@ class HttpRequests:
 
 
 def judge_answer(given: HttpInput, answer: bytes) -> str:
-    """The outcome of a request, from all bytes that came back.
+    """The outcome of a request, by all bytes of the answer.
 
     Raises:
-        Finding: there is no answer, it is an error of the server, or in another front's shape.
+        Finding: there is no answer, or it is an error of the server or in another front's form.
     """
     if not answer:
         expect(not given.is_sound, "a sound request has no answer", given)

@@ -1,6 +1,6 @@
-"""Runs parser targets in processes of their own, which are watched: time, memory, life.
+"""Runs parser targets in processes of their own, with checks of time, memory and crashes.
 
-An input that takes too long or too much, or that ends the process, is found like any other error.
+An input that takes too much time or memory, or ends the process, is a finding like other errors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _WARM_UP = 200  # inputs, after which a process has its usual size
 
 @dataclass(frozen=True)
 class InputLimits:
-    """What one input may take.
+    """Resources that one input may take.
 
     Attributes:
-        cpu_seconds: of the process.
-        hang_seconds: on the clock, after which the process is killed.
-        memory_bytes: by which the peak of the process may grow.
+        cpu_seconds: CPU time of the process.
+        hang_seconds: elapsed time after which the process is killed.
+        memory_bytes: growth of the process's peak memory.
     """
 
     cpu_seconds: float = 5.0
@@ -48,9 +48,9 @@ class Shard:
     """Some inputs of a target.
 
     Attributes:
-        factory: of the target, as MODULE:NAME.
-        seed: of the run.
-        numbers: of the inputs.
+        factory: factory of the target, as MODULE:NAME.
+        seed: random seed of the run.
+        numbers: numbers of the inputs.
     """
 
     factory: str
@@ -71,12 +71,12 @@ def run_shards(
     num_processes: int,
     ended: Callable[[Shard, Tally], None],
 ) -> None:
-    """Run shards in processes, and tell of each when it has ended.
+    """Run shards in processes, and call `ended` for each.
 
     Args:
-        shards: in order.
-        limits: of each input.
-        num_processes: at a time.
+        shards: shards in order.
+        limits: limits of each input.
+        num_processes: number of processes at a time.
         ended: called from several threads, one at a time.
     """
     shards = list(shards)
@@ -112,7 +112,7 @@ def run_shards(
 
 
 class _Worker:
-    """A process that runs shards, and another one when that has ended."""
+    """A process that runs shards, which is replaced when it ends."""
 
     def __init__(self, limits: InputLimits) -> None:
         self._limits = limits
@@ -128,7 +128,7 @@ class _Worker:
         self._end()
 
     def run(self, shard: Shard) -> Tally:
-        """Run all inputs of a shard, whatever becomes of the process."""
+        """Run all inputs of a shard, even if the process ends."""
         tally = Tally()
         numbers: range = shard.numbers
         for _ in range(_MOST_ENDS):
@@ -148,7 +148,7 @@ class _Worker:
         return tally
 
     def _run_part(self, shard: Shard) -> tuple[Tally, str]:
-        """What came of inputs, and why they ended before the last one; "" if they did not."""
+        """Results of inputs, and why they ended before the last one; "" if they did not."""
         connection = self._started()
         self._progress[0], self._progress[1] = shard.numbers[0], time.monotonic() + 60
         connection.send(shard)
@@ -239,7 +239,7 @@ def _run(
 def run_one(
     target: ParserTarget[Any], given: Any, number: int, tally: Tally, limits: InputLimits
 ) -> None:
-    """Run one input, and count what came of it."""
+    """Run one input, and count its result."""
     started = time.process_time()
     try:
         outcome = target.run(given)
@@ -260,14 +260,14 @@ def run_one(
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Let an allocation fail that would take twice the limit, instead of the whole machine."""
+    """Let an allocation of twice the limit fail, so that it does not affect the machine."""
     most = status_bytes("VmSize") + 2 * memory_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def shards_of(factories: Sequence[tuple[str, int]], seed: int, most: int = 10_000) -> list[Shard]:
-    """Shards of at most so many inputs, from the number of inputs of each target."""
+    """Divide the inputs of each target into shards of limited size."""
     return [
         Shard(factory, seed, range(start, min(start + most, count)))
         for factory, count in factories

@@ -1,7 +1,7 @@
-"""HTML, XML and Markdown: whatever comes in, every tag comes out once, in its order of nesting.
+"""HTML, XML and Markdown: for any input, every tag is in the output once, with the same nesting.
 
-Translations are made up: the words of each run in another order, linked or not. A document whose
-text is not changed must come back as it is.
+Translations are pretended: the words of each run in another order, linked or not. A document with
+unchanged text must be returned unchanged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _fragments() -> Sequence[str]:
 
 
 def document_of(rng: random.Random, is_markdown: bool) -> str:
-    """A document: a fragment that people wrote, changed; generated; a soup of signs; or huge."""
+    """A document: a changed sample, a generated one, random signs, or a huge one."""
     signs = _MARKDOWN_SIGNS if is_markdown else _HTML_SIGNS
     if rng.random() < _HUGE_SHARE:
         return _huge(rng, signs)
@@ -99,7 +99,7 @@ def _lines(rng: random.Random, signs: Sequence[str]) -> str:
 
 
 def _huge(rng: random.Random, signs: Sequence[str]) -> str:
-    """Up to the limit: a few signs again and again, perhaps around something."""
+    """A document up to the limit: a few repeated signs, perhaps around others."""
     unit = "".join(rng.choice((*signs, "a", " ")) for _ in range(rng.randint(1, 3))) or "<b>"
     count = _MOST_CHARACTERS // len(unit)
     if rng.random() < 0.3:
@@ -118,9 +118,9 @@ class _Markup:
         self._format: Format = format_of(TextOptions(self.mime_type, ignored))
 
     def generate(self, rng: random.Random) -> tuple[str, bool]:
-        """A document, and whether the words of its translation are linked."""
+        """Generate a document, and whether the words of its translation are linked."""
         text = document_of(rng, self.mime_type is MimeType.MARKDOWN)
-        # What is no Unicode is refused before it comes here.
+        # Invalid Unicode is refused earlier.
         return text.encode("utf-8", "replace").decode(), rng.random() < 0.7
 
     def run(self, given: tuple[str, bool]) -> str:

@@ -98,7 +98,7 @@ def _value(rng: random.Random, field: FieldDescriptor) -> Any:
 
 
 def wire_bytes(rng: random.Random, kind: Descriptor) -> bytes:
-    """A message on the wire: as it is, changed, with wrong fields, of another kind, or random."""
+    """The bytes of a message: unchanged, changed, with wrong fields, of another type, or random."""
     choice = rng.random()
     if choice < 0.05:
         return random_bytes(rng)
@@ -134,7 +134,7 @@ def _varint(value: int) -> bytes:
 
 
 def json_bytes(rng: random.Random, value: Any) -> bytes:
-    """A JSON value, written: as it is, changed as a value or as text, deep, long, or random."""
+    """The text of a JSON value: unchanged, changed as value or text, deep, long, or random."""
     choice = rng.random()
     if choice < 0.04:
         return random_bytes(rng)

@@ -53,7 +53,7 @@ def odd_text(rng: random.Random, most: int = 20) -> str:
 
 
 def valid_text(rng: random.Random, most: int = 20) -> str:
-    """Likewise, but of Unicode characters only."""
+    """Random text of words and odd characters, but only of valid Unicode."""
     return odd_text(rng, most).encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What a run of the fuzzer was and found, as Markdown."""
+"""The report of a run of the fuzzer, as Markdown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Fuzzing:
     """A run.
 
     Attributes:
-        seed: of its inputs.
-        counts: of inputs planned, by target.
-        tallies: what came of them, by target; "server" for what no single input did.
-        footprints: of the server, before it was attacked and after each target.
-        facts: of the machine and the run; plain JSON values.
+        seed: random seed of its inputs.
+        counts: number of planned inputs, by target.
+        tallies: results of the inputs, by target; "server" for results of no single input.
+        footprints: footprints of the server, before the attack and after each target.
+        facts: facts about the machine and the run; plain JSON values.
     """
 
     seed: int
@@ -38,11 +38,11 @@ class Fuzzing:
 
     @property
     def num_defects(self) -> int:
-        """Defects that look different."""
+        """The number of different defects."""
         return sum(len(tally.defects) for tally in self.tallies.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; of inputs, only those that found something."""
+        """The run as plain JSON values; only inputs with findings are included."""
         whats = {name: each.what for name, each in {**SERVED, **PARSERS}.items()}  # type: ignore[attr-defined]
         return {
             "benchmark": NAME,
@@ -67,7 +67,7 @@ class Fuzzing:
 
 
 def read_mended(file: Path = MENDED_FILE) -> list[dict[str, str]]:
-    """What fuzzing found so far, and how it was mended: rows of a table, by its columns."""
+    """Defects that fuzzing has found, and their fixes: rows of a table, by its columns."""
     head, *rows = (
         line.split("\t") for line in file.read_text(encoding="utf-8").splitlines() if line
     )
@@ -75,7 +75,7 @@ def read_mended(file: Path = MENDED_FILE) -> list[dict[str, str]]:
 
 
 def conclusion(fuzzing: Fuzzing) -> Iterator[str]:
-    """Lines for the terminal: what was found, and how to see each alone."""
+    """Lines for the terminal: the findings, and the commands that reproduce each."""
     total = sum(tally.num_inputs for tally in fuzzing.tallies.values())
     for name, tally in fuzzing.tallies.items():
         for defect in tally.defects.values():

@@ -1,4 +1,4 @@
-"""What requests are read with: messages of the contract, JSON, forms, and their fields."""
+"""Parsers of requests: messages of the contract, JSON, forms, and their fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WireMessages:
         self._parser = RequestParser(SERVICE, _ENTRIES)
 
     def generate(self, rng: random.Random) -> tuple[str, bytes]:
-        """A method, and the bytes of a request."""
+        """Generate a method and the bytes of a request."""
         method = rng.choice(list(self._methods))
         data = wire_bytes(rng, self._methods[method])
         if rng.random() < 0.01:
@@ -52,7 +52,7 @@ class WireMessages:
         return method, data
 
     def run(self, given: tuple[str, bytes]) -> str:
-        """Parse the request; what was parsed has the same bytes again."""
+        """Parse the request; serialising it again must give the same bytes."""
         method, data = given
         try:
             message = self._parser.parse(method, data)
@@ -77,12 +77,12 @@ class JsonRequests:
         self._parser = JsonRequestParser(RequestParser(SERVICE, _ENTRIES))
 
     def generate(self, rng: random.Random) -> tuple[str, bytes]:
-        """A method, and a body."""
+        """Generate a method and a body."""
         method = rng.choice(list(self._methods))
         return method, json_bytes(rng, json_of(rng, self._methods[method]))
 
     def run(self, given: tuple[str, bytes]) -> str:
-        """Parse the body, and write what was parsed."""
+        """Parse the body, and write the parsed message."""
         try:
             message = self._parser.parse(*given)
         except InvalidArgumentError as exc:
@@ -107,7 +107,7 @@ class Forms:
     what: ClassVar[str] = "forms and URLs' parameters, and their fields of every type"
 
     def generate(self, rng: random.Random) -> bytes:
-        """A form."""
+        """Generate a form."""
         names = ("q", "text", "text[]", "source", "target_lang", "format", "key", "api_key", "q[]")
         pairs = [(rng.choice(names), odd_text(rng, 4)) for _ in range(rng.choice((0, 1, 2, 5)))]
         quoted = [(name, quote_plus(value, errors="replace")) for name, value in pairs]
@@ -135,7 +135,7 @@ class Forms:
         return data if rng.random() < 0.97 else random_bytes(rng)
 
     def run(self, given: bytes) -> str:
-        """Parse the form, and ask for fields of each type."""
+        """Parse the form, and read fields of each type."""
         try:
             fields = parse_form(given, 10_000)
         except InvalidArgumentError as exc:

@@ -1,7 +1,7 @@
 """The fuzzer: `python -m tests.robustness.fuzz.run`, or `make fuzz`.
 
-Parsers run in watched processes of their own, while a server on loopback gets calls, requests and
-frames. A canary translates beside them; at the end, the server has to be as it was.
+Parsers run in monitored processes of their own, while a server on loopback gets calls, requests and
+frames. A canary translates at the same time; at the end, the server must be in its original state.
 
 Exit status: 0 if nothing was found, 1 if something was, 130 after Ctrl-C or SIGTERM.
 """
@@ -33,13 +33,13 @@ from tests.robustness.fuzz.target import Tally, random_of, shown
 from tests.robustness.fuzz.targets import PARSERS, SERVED
 
 _SERVER = "server"
-# Inputs of another seed before the footprint is measured: at least, and as a part of the inputs.
+# Inputs of another seed before the footprint is measured: least number, and fraction of the inputs.
 _LEAST_WARM, _WARM_SHARE = 100, 10
 _PORTION = 2_000  # inputs of a served target, between two lines on the terminal
 
 
 def counts_of(num_inputs: int, names: Sequence[str]) -> dict[str, int]:
-    """How many inputs each of these targets gets: a server's a share, the parsers the rest."""
+    """The number of inputs of each target: a share for those of a server, the rest for parsers."""
     served = {name: SERVED[name].share for name in names if name in SERVED}  # type: ignore[attr-defined]
     parsers = {name: PARSERS[name].share for name in names if name in PARSERS}  # type: ignore[attr-defined]
     if not parsers:  # nothing else takes the rest
@@ -52,7 +52,7 @@ def counts_of(num_inputs: int, names: Sequence[str]) -> dict[str, int]:
 
 
 async def fuzz(counts: Mapping[str, int], seed: int, num_processes: int) -> report.Fuzzing:
-    """Run all inputs; what came of them."""
+    """Run all inputs; returns their results."""
     tallies = {name: Tally() for name in counts}
     limits = InputLimits()
     factories = {
@@ -82,7 +82,7 @@ async def fuzz(counts: Mapping[str, int], seed: int, num_processes: int) -> repo
 async def _attack(
     served: Sequence[str], counts: Mapping[str, int], seed: int, tallies: Mapping[str, Tally]
 ) -> list[Footprint]:
-    """Run the inputs for a server; its footprint before, and after each target."""
+    """Run the inputs for a server; returns its footprint before, and after each target."""
     async with fuzzed_server() as server:
         await server.warm_up()
         for name in served:  # other inputs, until the model's process has met its largest batches
@@ -107,7 +107,7 @@ def _tell(name: str, tally: Tally, count: int) -> None:
 
 
 async def run_alone(name: str, seed: int, number: int) -> Tally:
-    """Make one input again, run it, and show both."""
+    """Make one input again, run it, and show input and outcome."""
     tally = Tally()
     if name in PARSERS:
         parser = PARSERS[name]()

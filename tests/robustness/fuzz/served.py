@@ -1,4 +1,4 @@
-"""Runs targets against a server: many inputs at once, a canary beside them, then a look at it."""
+"""Runs targets against a server: many inputs and a canary at once, then checks of the server."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ServerTarget(Protocol[T]):
     """A way to call a server; see `tests.robustness.fuzz.target.ParserTarget`.
 
     Attributes:
-        name, share, what: as of a parser's target.
-        at_once: inputs in progress.
+        name, share, what: same as in `ParserTarget`.
+        at_once: number of inputs in progress.
     """
 
     name: ClassVar[str]
@@ -33,20 +33,20 @@ class ServerTarget(Protocol[T]):
     at_once: ClassVar[int]
 
     def generate(self, rng: random.Random) -> T:
-        """An input."""
+        """Generate an input."""
         ...
 
     def connected(self, server: CanaryServer) -> contextlib.AbstractAsyncContextManager[None]:
-        """What inputs share, such as channels, within the context."""
+        """A context with objects that inputs share, such as channels."""
         ...
 
     async def run(self, given: T, server: Any) -> str:
-        """Send an input, and judge the answer; as of a parser's target."""
+        """Send an input, and judge the answer, like `ParserTarget.run`."""
         ...
 
 
 class CanaryServer(Protocol):
-    """What is needed of a server: `FuzzedServer`, or a fake of it."""
+    """The interface of a server under test: `FuzzedServer`, or a fake of it."""
 
     @property
     def is_alive(self) -> bool:
@@ -54,11 +54,11 @@ class CanaryServer(Protocol):
         ...
 
     async def canary(self) -> str:
-        """Translate; what is wrong, or ""."""
+        """Translate; returns a description of what is wrong, or ""."""
         ...
 
     async def settled(self, base: Footprint) -> Footprint:
-        """Its footprint once it is back to its base, or after some time."""
+        """The footprint when it has returned to its base, or after some time."""
         ...
 
 
@@ -73,12 +73,12 @@ async def run_inputs(
     """Run inputs against a server, and count what came of them.
 
     Args:
-        target: whose inputs they are.
-        server: lives, and has been warmed up.
-        seed: of the run.
-        numbers: of the inputs.
-        tally: counts.
-        limit_seconds: for each input.
+        target: target of the inputs.
+        server: running server that has been warmed up.
+        seed: random seed of the run.
+        numbers: numbers of the inputs.
+        tally: counts results.
+        limit_seconds: time limit of each input.
     """
     waiting = iter(numbers)
     async with _canaries(server, tally), target.connected(server):
@@ -91,7 +91,7 @@ async def run_inputs(
 
 
 async def check_afterwards(server: CanaryServer, base: Footprint, tally: Tally) -> Footprint:
-    """Count what is wrong with a server that has been left alone; its footprint."""
+    """Count problems of the server when it is idle; returns its footprint."""
     if not server.is_alive:
         tally.found("the server's process ended", "", -1)
         return base
@@ -133,7 +133,7 @@ async def _work(
 
 @contextlib.asynccontextmanager
 async def _canaries(server: CanaryServer, tally: Tally) -> AsyncIterator[None]:
-    """Translate again and again, within the context."""
+    """Translate repeatedly within the context."""
 
     async def fly() -> None:
         while True:
@@ -151,14 +151,14 @@ async def _canaries(server: CanaryServer, tally: Tally) -> AsyncIterator[None]:
 
 
 def count_errors_logged(server: FuzzedServer, tally: Tally) -> None:
-    """Count what the server's log says of defects."""
+    """Count defects in the server's log."""
     for what, count in server.log.errors.items():
         tally.found(what, server.log.examples[what], -1)
         tally.defects[what].count = count
 
 
 def check_text(text: str, where: str) -> None:
-    """Raise `Finding` if a text for a client shows the inside of the server."""
+    """Raise `Finding` if a text for a client shows internals of the server."""
     for sign in ("Traceback (most", 'File "/', "site-packages", " object at 0x"):
         if sign in text:
             raise Finding(f"{where} shows the inside of the server", text[:500])

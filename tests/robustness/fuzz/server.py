@@ -1,4 +1,4 @@
-"""A server that is attacked: its ports, memory and log, and whether it still translates right."""
+"""A server under attack: its ports, memory and log, and whether it still translates correctly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEXTS = (
     "Two men are playing chess. It is <late> & dark!",
     "Hello {name}!",
 )
-# What stands for the key in inputs, which are the same in each run: as long as a key.
+# Placeholder of the key in inputs, which are the same in each run. It is as long as a key.
 KEY = "KEY_" + "x" * 60
 _START_SECONDS = 120.0
 _LARGEST_SECONDS = 600.0  # one of the largest requests, on a busy machine
@@ -74,12 +74,12 @@ DESCRIPTORS_BOUND = 16
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a server takes of its machine.
+    """Resources that a server takes of its machine.
 
     Attributes:
-        memory_bytes: resident, of all its processes.
-        num_descriptors: open, of all its processes.
-        held: gauges that must be zero when nobody calls, by name.
+        memory_bytes: resident memory of all its processes.
+        num_descriptors: number of open descriptors of all its processes.
+        held: gauges that must be zero without calls, by name.
     """
 
     memory_bytes: int
@@ -87,7 +87,7 @@ class Footprint:
     held: Mapping[str, float] = field(default_factory=dict)
 
     def problems(self, base: Footprint) -> list[str]:
-        """What is not back where it was, as properties that do not hold."""
+        """Resources that have not returned to their base, as properties that do not hold."""
         found = [f"{name} is not zero again" for name, value in self.held.items() if value]
         if self.memory_bytes > base.memory_bytes + MEMORY_BOUND_BYTES:
             found.append(f"memory is more than {MEMORY_BOUND_BYTES >> 20} MiB above its base")
@@ -97,11 +97,11 @@ class Footprint:
 
 
 class ServerLog:
-    """Reads a server's log, so that it never waits, and keeps what may be a defect.
+    """Reads a server's log, so that the server never waits, and keeps possible defects.
 
     Attributes:
-        serving: the line that says the addresses.
-        errors: lines of level error or with an exception, by message, with one of them in full.
+        serving: line with the addresses.
+        errors: number of lines of level error or with an exception, by message, and one example.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class ServerLog:
         self.is_serving = threading.Event()
 
     def read(self, line: str) -> None:
-        """Take a line."""
+        """Read a line."""
         try:
             entry = json.loads(line)
         except ValueError:
@@ -130,10 +130,10 @@ class FuzzedServer:
     """A server process of the included model, with keys, glossaries, HTTP and all fronts.
 
     Attributes:
-        address: of gRPC, HOST:PORT.
-        http: host and port.
-        key: of the only client that it lets in.
-        log: its log.
+        address: gRPC address, HOST:PORT.
+        http: HTTP host and port.
+        key: API key of the only accepted client.
+        log: log of the server.
     """
 
     def __init__(self, process: subprocess.Popen[str], log: ServerLog, key: str) -> None:
@@ -176,7 +176,7 @@ class FuzzedServer:
         return ""
 
     async def warm_up(self) -> None:
-        """Use all that it loads when it is first asked for, and give it its working size."""
+        """Make the server load all that it loads at first use, and reach its working size."""
         metadata = [("x-api-key", self.key)]
         async with grpc.aio.insecure_channel(self.address) as channel:
             stub: Any = translation_pb2_grpc.TranslationServiceStub(channel)
@@ -191,7 +191,7 @@ class FuzzedServer:
             raise RuntimeError(problem)
 
     async def quiet_footprint(self) -> Footprint:
-        """Its footprint once nothing is in progress, or after some time."""
+        """The footprint when nothing is in progress, or after some time."""
         deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             held = await asyncio.to_thread(self._held)
@@ -200,7 +200,7 @@ class FuzzedServer:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def settled(self, base: Footprint) -> Footprint:
-        """Its footprint once it is back to its base, or after some time."""
+        """The footprint when it has returned to its base, or after some time."""
         deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             found = await self.quiet_footprint()
@@ -229,7 +229,7 @@ class FuzzedServer:
 
 
 def _descendants(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -284,10 +284,10 @@ async def fuzzed_server(*options: str) -> AsyncIterator[FuzzedServer]:
     """Start a server, and stop it at the end of the context.
 
     Args:
-        options: further ones of `dragoman serve`.
+        options: further options of `dragoman serve`.
 
     Raises:
-        RuntimeError: it does not come up.
+        RuntimeError: the server does not start.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-fuzz-") as folder:
         key, stored = new_key(Principal("fuzz"))

@@ -1,6 +1,6 @@
-"""What the fuzzer runs: targets that make an input of a seed, run it, and judge what came of it.
+"""Targets of the fuzzer, which make an input from a seed, run it, and judge the outcome.
 
-An input is known by its target, the seed of the run and its number, so it can be made again alone.
+An input is determined by its target, the seed of the run and its number, so it can be made again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ParserTarget(Protocol[T]):
     """A parser in this process.
 
     Attributes:
-        name: on the command line and in the report.
-        share: of the inputs of a run, relative to other targets.
-        what: what it covers, for the report.
+        name: name on the command line and in the report.
+        share: share of the inputs of a run, relative to other targets.
+        what: description of the covered code, for the report.
     """
 
     name: ClassVar[str]
@@ -43,14 +43,14 @@ class ParserTarget(Protocol[T]):
     what: ClassVar[str]
 
     def generate(self, rng: random.Random) -> T:
-        """An input."""
+        """Generate an input."""
         ...
 
     def run(self, given: T) -> str:
-        """Parse an input, and check what came of it.
+        """Parse an input, and check the result.
 
         Returns:
-            The outcome as a word: what it was, or that it was refused.
+            The outcome as a word: a kind of result, or a refusal.
 
         Raises:
             Finding: a property does not hold.
@@ -60,19 +60,19 @@ class ParserTarget(Protocol[T]):
 
 
 def random_of(name: str, seed: int, number: int) -> random.Random:
-    """The source of chance for one input; the same on any machine."""
+    """The random generator of one input, which is the same on any machine."""
     return random.Random(f"{name}:{seed}:{number}")
 
 
 @dataclass
 class Defect:
-    """What inputs of a target found, as far as it looks like one defect.
+    """Findings of a target's inputs that look like the same defect.
 
     Attributes:
-        what: the exception and where it was raised, or the property.
-        evidence: of the first input.
-        number: of the first input; -1 if the input is not known.
-        count: of inputs.
+        what: exception and its place, or the property that does not hold.
+        evidence: evidence of the first input.
+        number: number of the first input; -1 if unknown.
+        count: number of inputs.
     """
 
     what: str
@@ -83,14 +83,14 @@ class Defect:
 
 @dataclass
 class Tally:
-    """What came of the inputs of a target.
+    """Results of the inputs of a target.
 
     Attributes:
-        outcomes: how many inputs had each outcome.
-        defects: by what was found.
-        seconds: CPU time or, of a server, time on the clock.
-        slowest_seconds: of one input.
-        slowest_number: of that input.
+        outcomes: number of inputs by outcome.
+        defects: defects by name.
+        seconds: CPU time or, for a server, elapsed time.
+        slowest_seconds: time of the slowest input.
+        slowest_number: number of the slowest input.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Tally:
 
     @property
     def num_inputs(self) -> int:
-        """All inputs that were run."""
+        """Number of inputs that were run."""
         return self.outcomes.total()
 
     def took(self, seconds: float, number: int) -> None:
@@ -111,7 +111,7 @@ class Tally:
             self.slowest_seconds, self.slowest_number = seconds, number
 
     def found(self, what: str, evidence: str, number: int) -> None:
-        """Count what an input found."""
+        """Count the finding of an input."""
         if (known := self.defects.get(what)) is None:
             self.defects[what] = Defect(what, evidence[:2000], number)
         else:
@@ -132,7 +132,7 @@ class Tally:
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """What an error is, the same for inputs that meet the same defect, and the evidence."""
+    """Name of an error, equal for inputs with the same defect, and the evidence."""
     if isinstance(error, Finding):
         return error.what, error.evidence
     frames = traceback.extract_tb(error.__traceback__)
@@ -147,7 +147,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def shown(given: Any, most: int = 400) -> str:
-    """An input for people."""
+    """Format an input for people."""
     text = repr(given)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 

@@ -1,4 +1,4 @@
-"""What is found in plain texts: things that stay, terms of glossaries; and language codes."""
+"""Targets for plain texts: things that stay, terms of glossaries, and language codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 100_000
 
 
 def _text(rng: random.Random) -> str:
-    """A text with many signs; now and then one of the greatest length."""
+    """A text with many signs; sometimes one of the greatest length."""
     if rng.random() < 0.0005:
         unit = "".join(rng.choice((*_SIGNS, "a")) for _ in range(rng.randint(1, 3)))
         return unit * (_MOST_CHARACTERS // len(unit)) + rng.choice(("", "!", "\n"))
@@ -41,7 +41,7 @@ def _text(rng: random.Random) -> str:
 
 
 class Things:
-    """The finder of what stays as it is."""
+    """The recogniser of things that are not translated."""
 
     name: ClassVar[str] = "verbatim"
     share: ClassVar[float] = 12
@@ -50,13 +50,13 @@ class Things:
     )
 
     def generate(self, rng: random.Random) -> tuple[str, frozenset[ThingKind], str]:
-        """A text, the kinds to find, and a language."""
+        """Generate a text, the kinds of things to find, and a language."""
         kinds = sorted(ALL_KINDS, key=lambda kind: kind.value)
         chosen = kinds if rng.random() < 0.7 else rng.sample(kinds, rng.randint(0, len(kinds)))
         return _text(rng), frozenset(chosen), rng.choice(_LANGUAGES)
 
     def run(self, given: tuple[str, frozenset[ThingKind], str]) -> str:
-        """Find things, and again in what they are joined to."""
+        """Find things and their occurrences: each must be a part of the text."""
         text, kinds, language = given
         found = find_things(text, kinds)
         end = 0
@@ -74,18 +74,18 @@ class Things:
 
 
 class Sentences:
-    """The cutting of texts into sentences."""
+    """The splitting of texts into sentences."""
 
     name: ClassVar[str] = "sentences"
     share: ClassVar[float] = 6
     what: ClassVar[str] = "texts cut into sentences and what is copied between them"
 
     def generate(self, rng: random.Random) -> tuple[str, str]:
-        """A text and its language."""
+        """Generate a text and its language."""
         return _text(rng), rng.choice(_LANGUAGES)
 
     def run(self, given: tuple[str, str]) -> str:
-        """Cut the text: the parts, joined, are the text."""
+        """Split the text: the parts, joined, must be the text."""
         text, language = given
         for segments in (split_text(text, language), whole_text(text, language)):
             joined = "".join(each.separator + each.text for each in segments)
@@ -104,7 +104,7 @@ class Glossaries:
         self._directory = tempfile.TemporaryDirectory(prefix="dragoman-fuzz-", dir=MEMORY)
 
     def generate(self, rng: random.Random) -> tuple[list[tuple[str, str]], bytes | None, str]:
-        """Entries, or the content of a file; and a text."""
+        """Generate entries or the content of a file, and a text."""
         entries = [_entry(rng) for _ in range(rng.choice((0, 1, 2, 4, 12)))]
         data = None
         if rng.random() < 0.4:
@@ -152,18 +152,18 @@ def _entry(rng: random.Random) -> tuple[str, str]:
 
 
 class LanguageCodes:
-    """Codes of languages, as requests and models have them."""
+    """Language codes in requests and models."""
 
     name: ClassVar[str] = "languages"
     share: ClassVar[float] = 6
     what: ClassVar[str] = "language codes of requests and models"
 
     def generate(self, rng: random.Random) -> tuple[str, list[str]]:
-        """A code, and those of models."""
+        """Generate a code, and codes of models."""
         return _code(rng), [_code(rng) for _ in range(rng.randint(0, 6))]
 
     def run(self, given: tuple[str, list[str]]) -> str:
-        """Find the code among others."""
+        """Look for the code among those of models."""
         code, others = given
         is_code = is_language_code(code)
         tags = language_tags(others)

@@ -1,4 +1,4 @@
-"""What hostile calls cost: other clients' latency, blocks of the event loop, memory, wrong answers.
+"""The cost of hostile calls: other clients' latency, blocked event loop, memory, wrong answers.
 
-`attacks.py` has the calls, `bystanders.py` the clients beside them, `__main__.py` the runs.
+`attacks.py` has the calls, `bystanders.py` the other clients, `__main__.py` the runs.
 """

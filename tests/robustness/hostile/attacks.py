@@ -27,15 +27,15 @@ _WORDS = "A dog has 4 legs and runs. "
 
 @dataclass(frozen=True)
 class Attack:
-    """Calls with the same message, until there were so many or the time is over.
+    """Calls with the same message, up to a number or a time.
 
     Attributes:
         target: method of the service, or path for HTTP.
-        message: the request as bytes.
-        at_once: calls in progress.
-        count: calls in all.
-        connections: over which the calls go in turn.
-        seconds: from the first call until those in progress are cancelled.
+        message: request as bytes.
+        at_once: number of calls in progress.
+        count: number of calls in all.
+        connections: number of connections that the calls use in turn.
+        seconds: time from the first call until those in progress are cancelled.
     """
 
     target: str
@@ -76,24 +76,24 @@ def _repeated(at_once: int) -> Attack:
 
 
 def _plain() -> Attack:
-    """A million characters of sentences with numbers: 200,000 sentences a call."""
+    """A million characters of sentences with numbers: 200,000 sentences in each call."""
     return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
 
 
 def _html() -> Attack:
-    """Documents just short enough to be no large ones."""
+    """Documents just short enough not to count as large."""
     page = _MARKED_UP * (2000 // len(_MARKED_UP))
     return Attack("Translate", _texts(page, 1, mime_type="text/html"), 1000, 100_000, 10, 30)
 
 
 def _html_texts() -> Attack:
-    """Hundreds of them in each call."""
+    """Hundreds of HTML texts in each call."""
     page = _MARKED_UP * (2000 // len(_MARKED_UP))
     return Attack("Translate", _texts(page, 500, mime_type="text/html"), 4, 10_000, seconds=30)
 
 
 def _html_long() -> Attack:
-    """Documents as long as a text may be."""
+    """Documents of the greatest length of a text."""
     page = _MARKED_UP * (99_000 // len(_MARKED_UP))
     return Attack("Translate", _texts(page, 10, mime_type="text/html"), 8, 10_000, seconds=30)
 
@@ -111,7 +111,7 @@ def _detection() -> Attack:
 
 
 def _json() -> Attack:
-    """A million characters, each as long as an escape can be: the largest body."""
+    """A million characters, each as the longest escape: the largest body."""
     text = b'"' + b"\\ud83d\\ude00" * 99_000 + b'"'
     return Attack(
         "/v1/translate", b'{"contents":[' + b",".join([text] * 10) + b"]}", 8, 100_000, seconds=30
@@ -207,7 +207,7 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
 
 
 class Outcomes:
-    """What became of the calls."""
+    """Outcomes of the calls."""
 
     def __init__(self) -> None:
         self.codes: Counter[str] = Counter()
@@ -215,7 +215,7 @@ class Outcomes:
 
 
 async def send(address: str, http: str, attack: Attack) -> dict[str, Any]:
-    """Send the calls; counts of status codes and of retry hints."""
+    """Send the calls; returns counts of status codes and of retry hints."""
     outcomes = Outcomes()
     sending = _send_http if attack.is_http else _send_grpc
     started = time.perf_counter()
@@ -285,7 +285,7 @@ async def _send_http(address: str, attack: Attack, outcomes: Outcomes) -> None:
 
 
 async def _at_once(attack: Attack, send_one: Callable[[int], Any]) -> None:
-    """Send all, so many at a time."""
+    """Send all calls, a number of them at a time."""
     numbers = iter(range(attack.count))
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""The clients beside an attack: each translates a sentence now and then, and a probe looks on."""
+"""Other clients during an attack: each translates a sentence periodically; a probe watches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METHOD = "/dragoman.v1.TranslationService/Translate"
 
 
 async def stand_by(address: str, livez: str) -> dict[str, Any]:
-    """Translate until standard input ends; the latencies, and how often the probe failed."""
+    """Translate until standard input ends; returns latencies and the number of failed probes."""
     codes: Counter[str] = Counter()
     waits: list[float] = []
     probes: list[tuple[float, bool]] = []

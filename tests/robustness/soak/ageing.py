@@ -1,4 +1,4 @@
-"""Ageing of a server: its latency beside that of one that was just started, in alternation.
+"""Ageing of a server: its latency compared with that of a new server, in alternation.
 
 The speed of a shared machine changes by a fifth within minutes, and near the capacity latency
 multiplies the change, so a series alone does not tell whether a server slowed down. Alternating
@@ -32,7 +32,7 @@ _TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Pair:
-    """One block of requests to each of the two servers: the same texts.
+    """One block of requests with the same texts to each of the two servers.
 
     Attributes:
         aged, fresh: latency in seconds at each of `PERCENTILES`.
@@ -43,7 +43,7 @@ class Pair:
 
 
 def growth(pairs: Sequence[Pair], percentile: float) -> Interval | None:
-    """The share by which the aged server is slower, over all pairs; None from fewer than two."""
+    """The fraction by which the aged server is slower, over all pairs; None for fewer than two."""
     place = PERCENTILES.index(percentile)
     ratios = interval([math.log(pair.aged[place] / pair.fresh[place]) for pair in pairs])
     if ratios is None:

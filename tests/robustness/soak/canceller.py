@@ -22,15 +22,15 @@ class Canceller:
 
     Args:
         server: HOST:PORT.
-        texts: to send.
-        rate: calls a second.
-        patience: the longest time before a call is cancelled, in seconds.
+        texts: texts to send.
+        rate: calls per second.
+        patience: longest time before a call is cancelled, in seconds.
 
     Attributes:
-        num_cancelled: calls cancelled so far.
-        num_answered: calls answered before they could be.
-        errors: calls that failed otherwise, by gRPC code.
-        messages: an example of each code's.
+        num_cancelled: number of calls cancelled so far.
+        num_answered: number of calls answered before they could be cancelled.
+        errors: number of calls that failed otherwise, by gRPC code.
+        messages: example of a message for each code.
     """
 
     def __init__(self, server: str, texts: Sequence[str], rate: float, patience: float) -> None:

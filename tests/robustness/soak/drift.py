@@ -24,10 +24,10 @@ class Trend:
     """A straight line through a series.
 
     Attributes:
-        mean: of the series.
-        slope: change a second.
-        low, high: its 95 % interval.
-        seconds: between the first point and the last.
+        mean: mean of the series.
+        slope: change in a second.
+        low, high: 95 % interval of the slope.
+        seconds: time between the first point and the last.
     """
 
     mean: float
@@ -37,18 +37,18 @@ class Trend:
     seconds: float
 
     def share(self, slope: float) -> float:
-        """A slope as a change over the whole time, as a share of the mean."""
+        """A slope as the change over the whole time, as a fraction of the mean."""
         return slope * self.seconds / self.mean if self.mean else 0.0
 
     def stays(self, tolerated: float) -> bool:
-        """Whether it surely grew by no more than this share of its mean.
+        """Whether the series surely grew by no more than this fraction of its mean.
 
-        False where the interval is too wide to tell.
+        False if the interval is too wide to tell.
         """
         return self.share(self.high) <= tolerated
 
     def rises(self, tolerated: float) -> bool:
-        """Whether it surely grew by more than this share of its mean."""
+        """Whether the series surely grew by more than this fraction of its mean."""
         return self.share(self.low) > tolerated
 
 
@@ -96,10 +96,10 @@ def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 
 def quarters(values: Sequence[float]) -> float | None:
-    """The share by which the last quarter's median is above the first's.
+    """The fraction by which the last quarter's median is above the first's.
 
-    It detects steps, which a trend alone hardly shows. None from fewer than `MIN_POINTS` points,
-    or from a first quarter of nothing.
+    It detects steps, which a trend alone hardly shows. None for fewer than `MIN_POINTS` points, or
+    if the first quarter's median is zero.
     """
     if len(values) < MIN_POINTS:
         return None

@@ -17,12 +17,13 @@ _PERCENTILES = (99.0, 95.0, 90.0)
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """A minute, or less of a short soak.
+    """A minute, or a shorter slice of a short soak.
 
     Attributes:
-        begin: seconds from the beginning of the measured time.
-        num_ok: answered requests that were due in it.
-        p50, high: seconds; `high` at the percentile of `high_percentile`. None: too few samples.
+        begin: start, in seconds from the beginning of the measured time.
+        num_ok: number of answered requests that were due in it.
+        p50, high: latencies in seconds at the median and at `high_percentile`; None with too few
+            samples.
         memory_bytes: median of the resident memory; None without a scrape.
     """
 
@@ -34,7 +35,7 @@ class TimeSlice:
 
 
 def high_percentile(num_samples: float) -> float:
-    """The highest percentile that `num_samples` samples are enough for."""
+    """The highest percentile for which `num_samples` samples are enough."""
     return next((p for p in _PERCENTILES if num_samples >= min_samples(p)), _PERCENTILES[-1])
 
 

@@ -1,4 +1,4 @@
-"""A soak's figures, what is required of them, and the report."""
+"""A soak's figures, the requirements for them, and the report."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MAX_LINES = 60
 
 @dataclass(frozen=True)
 class Soak:
-    """All that a soak's report is made of.
+    """The data of a soak's report.
 
     Attributes:
         facts: rate, shares, model, machine; plain JSON values.
-        slices: the series.
-        percentile: that of `TimeSlice.high`.
-        errors: failed requests by code, without those that were cancelled on purpose.
-        num_requests: all requests but those.
-        num_cancelled: requests cancelled on purpose.
+        slices: series of slices.
+        percentile: percentile of `TimeSlice.high`.
+        errors: number of failed requests by code, without those cancelled on purpose.
+        num_requests: number of requests, without those cancelled on purpose.
+        num_cancelled: number of requests cancelled on purpose.
         left_over: metrics of the server that were not zero after the load, with their values.
-        problems: why the run is not valid; empty if it is.
-        pairs: latency beside that of a server that was just started.
+        problems: reasons why the run is not valid; empty if it is.
+        pairs: latencies of this server and of a new one.
     """
 
     facts: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Soak:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Soak:
-        """The soak that `to_dict` gave."""
+        """The soak from the values of `to_dict`."""
         known = {field.name: fields[field.name] for field in dataclasses.fields(cls)}
         slices = [TimeSlice(**one) for one in fields["slices"]]
         return cls(**{**known, "slices": slices, "pairs": [Pair(**one) for one in fields["pairs"]]})
@@ -66,7 +66,7 @@ class Soak:
         return list(self.slices[int(len(self.slices) * _SETTLING_SHARE) :])
 
     def growth_of(self, figure: Callable[[TimeSlice], float | None]) -> Growth:
-        """Of a figure, over the settled slices; not known where too many lack it."""
+        """The growth of a figure over the settled slices; unknown if too many lack it."""
         settled = self.settled()
         known = [(one.begin, value) for one in settled if (value := figure(one))]
         if len(known) < _LEAST_KNOWN * len(settled):
@@ -80,21 +80,21 @@ class Growth:
     """The growth of a figure.
 
     Attributes:
-        trend: None: too few slices to say.
-        quarters: by what share its last quarter is above the first; None as before.
+        trend: trend of the figure; None with too few slices.
+        quarters: fraction by which its last quarter is above the first; None with too few slices.
     """
 
     trend: Trend | None
     quarters: float | None
 
     def within(self, tolerated: float) -> bool:
-        """Whether it surely grew by no more than this share; False if that is not known."""
+        """Whether it surely grew by no more than this fraction; False if unknown."""
         if self.trend is None or self.quarters is None:
             return False
         return self.trend.stays(tolerated) and self.quarters <= tolerated
 
     def described(self, form: Callable[[float], str]) -> str:
-        """The growth in words; `form` writes a slope."""
+        """The growth in words; `form` formats a slope."""
         one = self.trend
         if one is None or self.quarters is None:
             return "too few slices to say"

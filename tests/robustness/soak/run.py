@@ -68,10 +68,10 @@ class SoakPlan:
     """The rate and the durations of a soak.
 
     Attributes:
-        rate: requests a second, of all kinds.
-        seconds: that are measured.
-        num_fills: rounds of all texts before it, so that memory has its working size.
-        num_pairs: blocks of requests to each server, when it is compared with one just started.
+        rate: requests per second, of all kinds.
+        seconds: measured time.
+        num_fills: number of rounds of all texts before it, so that memory has its working size.
+        num_pairs: number of blocks of requests to each server in the comparison with a new one.
     """
 
     rate: float
@@ -81,7 +81,7 @@ class SoakPlan:
 
     @property
     def slice_seconds(self) -> float:
-        """A minute; less of a short soak, so that it has 20 slices."""
+        """A minute; less in a short soak, so that it has 20 slices."""
         return min(60.0, self.seconds / 20)
 
     @property
@@ -95,9 +95,9 @@ class Loads:
 
     Args:
         plan: rates and durations.
-        server: the server under load.
-        texts: a file of texts to send.
-        directory: where each process writes its results.
+        server: server under load.
+        texts: file of texts to send.
+        directory: directory for the results of each process.
     """
 
     def __init__(self, plan: SoakPlan, server: Running, texts: Path, directory: Path) -> None:
@@ -110,7 +110,7 @@ class Loads:
         )
 
     async def run(self) -> None:
-        """Run all loads to their end. Cancelled, it stops them, and they write their results."""
+        """Run all loads to their end. If cancelled, stop them; they still write their results."""
         processes = [
             await asyncio.create_subprocess_exec(
                 sys.executable, *self._arguments(kind, number), env=environment(),
@@ -300,7 +300,7 @@ def measure(
     """Find the capacity, unless `rate` is given, and soak the server at its share of that.
 
     Raises:
-        LoadError: the server carries no rate, or failed.
+        LoadError: the server fulfils the promise at no rate, or failed.
     """
     facts: dict[str, Any] = {
         "name": directory.name, "model": f"speed model, {artifacts.name}, {artifacts.precision}"
@@ -323,7 +323,7 @@ def measure(
 
 
 def conclude(directory: Path) -> Conclusion:
-    """The report, and whether all requirements are met."""
+    """Make the report; returns it, and whether all requirements are met."""
     if not (directory / SUMMARY_FILE).exists():
         return Conclusion(passed=False)
     found = report.Soak.from_dict(read_summary(directory))

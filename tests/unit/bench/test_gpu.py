@@ -1,4 +1,4 @@
-"""What of the GPU's benchmark a CPU can show."""
+"""The parts of the GPU's benchmark that can be tested on a CPU."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_every_combination_is_tried_with_one_instruction_set() -> None:
 
 def test_the_best_setting_wins_whichever_it_is() -> None:
     for place in range(len(ALL)):
-        # Its sibling with the other instruction set is a little worse, as in reality.
+        # The sibling with the other instruction set is a little worse, as in reality.
         sibling = place + 1 if place % 2 == 0 else place - 1
         assert play(SWEEP, {place: 2.0, sibling: 1.9}, None) == ALL[place]
 

@@ -1,4 +1,4 @@
-"""What ends a benchmark ends the servers that it started."""
+"""The end of a benchmark, for any reason, ends the servers that it started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ end_in_order_on_sigterm()
 def ready():
     print("ready", flush=True)
 """
-# What `running` does in a plain program, and beside a load in an event loop.
+# Uses of `running` in a plain program, and with a load in an event loop.
 PLAIN = """
 try:
     ready()

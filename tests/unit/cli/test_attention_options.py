@@ -1,4 +1,4 @@
-"""What `dragoman attention` refuses, or remarks, before it asks anything."""
+"""Errors and warnings of `dragoman attention` before it makes a call."""
 
 import pytest
 from typer.testing import CliRunner

@@ -68,7 +68,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     languages = {"source": "en", "target": "de"}
     save_checkpoint(folder / "checkpoint", model, tokenizer, languages=languages)
     sources = [*SENTENCES[:5], "", *SENTENCES[5:]]
-    # What a random model says, but for every third line: so it scores, and not 100.
+    # The random model's own translations, except every third line, for a score below 100.
     translations = translate_sentences(model, tokenizer, sources)
     references = ["anders" if i % 3 == 0 else text for i, text in enumerate(translations)]
     (folder / "source").write_text("".join(f"{text}\n" for text in sources))

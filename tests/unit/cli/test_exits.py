@@ -1,4 +1,4 @@
-"""What the commands say where no server of ours answers."""
+"""Messages of the commands if no Dragoman server answers."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the commands say before they do anything."""
+"""Messages of the commands before they do anything."""
 
 import json
 import subprocess

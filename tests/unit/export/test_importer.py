@@ -1,4 +1,4 @@
-"""What an import refuses, and that it leaves nothing behind."""
+"""Models that an import refuses, without leaving files behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a model card."""
+"""Reading a model card."""
 
 from pathlib import Path
 

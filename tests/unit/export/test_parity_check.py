@@ -142,7 +142,7 @@ def test_a_batch_is_compared_as_its_sentences_are_alone(tmp_path: Path, precisio
             for field in dataclasses.fields(TorchOutputs):
                 together, single = (getattr(which, field.name) for which in (expected, wanted))
                 assert np.allclose(together, single, rtol=0.0, atol=1e-9), field.name
-            # What is forced is what the checkpoint translates: its best token everywhere.
+            # The forced tokens are the checkpoint's own translation: its best token everywhere.
             best = wanted.log_probabilities.max(axis=1)
             own = wanted.log_probabilities[range(len(one.target_ids)), list(one.target_ids)]
             assert np.allclose(best, own, rtol=0.0, atol=5e-3)

@@ -1,4 +1,4 @@
-"""What rounding a network's matrices alone changes."""
+"""The effect of rounding only a network's matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code imports is declared, not merely there because something else brought it."""
+"""All imported packages are declared, not only installed as dependencies of others."""
 
 import ast
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What a process really imports: the static contracts see no import by name."""
+"""The modules that a process really imports: static contracts miss imports by name."""
 
 import subprocess
 import sys

@@ -97,7 +97,7 @@ def headings(page: Path) -> set[str]:
 
 
 def section(page: Path, title: str) -> str:
-    """What stands under a heading of second rank."""
+    """The text under a second-level heading."""
     text = page.read_text(encoding="utf-8")
     found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found, title

@@ -1,4 +1,4 @@
-"""What the wheels of this project hold: the server's, and the client's; and what they leave out."""
+"""The contents of the server's and the client's wheels."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the client refuses by itself: it would go wrong, or be ignored, at every server."""
+"""Arguments that the client itself refuses, since every server would fail or ignore them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Change = Callable[[FileDescriptorProto], object]
 
 
 def breaks(contract: Path) -> str:
-    """What `contract` breaks of the last release, as `make check` asks; "" for nothing."""
+    """Breaking changes of `contract` since the last release, as in `make check`; "" for none."""
     command: list[str | Path] = [BUF, "breaking", contract, "--against", LAST, "--path", "dragoman"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found: str = done.stdout

@@ -42,7 +42,7 @@ def test_a_clone_has_all_that_the_contract_imports(tmp_path: Path) -> None:
     import grpc_tools
 
     output = tmp_path / "compiled.binpb"
-    # What every protoc has beside itself: google/protobuf.
+    # The files that come with every protoc: google/protobuf.
     well_known = Path(grpc_tools.__path__[0]) / "_proto"
     includes = (PROTO, PROTO / "third_party", well_known)
     code = protoc.main(

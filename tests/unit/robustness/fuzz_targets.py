@@ -66,7 +66,7 @@ class DyingParser(MisbehavingParser):
 
 
 class FakeFuzzedServer:
-    """A server whose canary, process and footprint are as given."""
+    """A server with a given canary, process and footprint."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class FakeFuzzedServer:
         self.footprint = footprint or Footprint(0, 0)
 
     async def canary(self) -> str:
-        """What was given."""
+        """The value given to the constructor."""
         return self.problem
 
     async def settled(self, base: Footprint) -> Footprint:
-        """What was given."""
+        """The value given to the constructor."""
         return self.footprint
 
 

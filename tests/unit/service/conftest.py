@@ -20,7 +20,7 @@ _SENTENCES = (
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """A vocabulary with byte pieces, in which some letters of several scripts have none."""
+    """A vocabulary with byte pieces, and without pieces for some letters of several scripts."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
     return train_tokenizer(
         iter(_SENTENCES), path, vocab_size=400, kind="bpe", character_coverage=0.98
@@ -29,7 +29,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 def few_objects() -> Iterator[None]:
-    """Keeps the objects that there are now out of `gc.get_objects`, which takes long otherwise."""
+    """Exclude existing objects from `gc.get_objects`, which would take long."""
     gc.freeze()
     yield
     gc.unfreeze()

@@ -150,7 +150,7 @@ def test_an_empty_variable_does_not_open_the_server(tmp_path: Path) -> None:
             load_settings(flags, environment, file)
 
 
-# What Kubernetes sets in every pod for the Services `dragoman` and `dragoman-metrics`.
+# Variables that Kubernetes sets in every pod for Services `dragoman` and `dragoman-metrics`.
 SERVICE_LINKS = {
     "DRAGOMAN_SERVICE_HOST": "10.0.0.1",
     "DRAGOMAN_SERVICE_PORT": "50051",

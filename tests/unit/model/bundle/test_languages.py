@@ -1,4 +1,4 @@
-"""What models call their languages."""
+"""The names that models use for their languages."""
 
 from __future__ import annotations
 

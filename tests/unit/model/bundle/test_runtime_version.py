@@ -11,7 +11,7 @@ import pytest
 
 
 def install(directory: Path, package: str, version: str) -> Path:
-    """What pip leaves in a folder, as far as it counts here."""
+    """Create the relevant files of a package that pip has installed."""
     (directory / "onnxruntime").mkdir(parents=True)
     (directory / "onnxruntime" / "__init__.py").touch()
     facts = directory / f"{package.replace('-', '_')}-{version}.dist-info"

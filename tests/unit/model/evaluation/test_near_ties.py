@@ -18,7 +18,7 @@ class RandomModel:
     """Log-probabilities that are a function of the prefix.
 
     Args:
-        seed: of all of them.
+        seed: random seed of all scores.
         tie: after this prefix, the second best token is this little worse than the best.
     """
 

@@ -1,4 +1,4 @@
-"""What keeps training from growing: few prepared products, and free memory given back."""
+"""The memory of training is bounded: few prepared products, and free memory is returned."""
 
 from __future__ import annotations
 

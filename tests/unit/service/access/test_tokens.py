@@ -1,4 +1,4 @@
-"""Tokens of an issuer whose keys are served on loopback."""
+"""Tokens of an issuer that serves its keys on loopback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEYS = [public(RSA, "rsa"), public(EC, "ec"), public(ED, "ed")]
 
 
 class Issuer:
-    """Serves an answer at a URL, and counts how often."""
+    """Serves an answer at a URL, and counts the requests."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, json.dumps({"keys": KEYS}).encode())
@@ -252,7 +252,7 @@ async def test_unknown_keys_cause_one_fetch_in_ten_seconds(issuer: Issuer) -> No
 async def test_a_flood_of_unknown_keys_while_the_issuer_hangs_holds_few_calls(
     issuer: Issuer,
 ) -> None:
-    """Their requests are in memory while they wait, and in no quota."""
+    """Waiting calls hold their requests in memory, outside of all quotas."""
     setup = Setup(issuer.url)
     assert await setup.tokens.authenticate(token())
     issuer.may_answer.clear()

@@ -1,4 +1,4 @@
-"""Scheduling ahead changes when things happen, and no answer."""
+"""Scheduling ahead changes the times of events, but no answer."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ FREE = 0.0  # a time at which no deadline has passed
 
 
 class DeviceLike:
-    """Does what a device does with chained rows, upon a `FakeRunner` that checks each plan.
+    """A `FakeRunner`, which checks each plan, with a device's handling of chained rows.
 
-    A row that has ended holds its place, and one at the end of its room stays there.
+    A row that has ended keeps its state, and one at its last position stays there.
     """
 
     def __init__(self, fake: FakeRunner, depth: int) -> None:
@@ -78,7 +78,7 @@ class DeviceLike:
 
 
 class InFlightScorer(FakeScorer):
-    """Notes how many steps are in flight when it begins."""
+    """Records the number of steps in flight when it begins."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def test_everybody_gets_what_greedy_search_gives(
 def test_with_one_step_in_flight_steps_can_follow_each_other_at_once(
     depth: int, kind: type[StepLoop]
 ) -> None:
-    """Which only `LaneLoop` does; nothing is to be had from scheduling ahead."""
+    """Only `LaneLoop` does this; there is no gain from scheduling ahead."""
     loop = Loop(depth)
     made = step_loop(loop.runner, EngineConfig(), lambda: FREE, loop, None)
     assert type(made) is kind
@@ -221,7 +221,7 @@ def test_a_new_request_joins_at_most_as_late_as_the_depth() -> None:
 
 
 def test_among_many_rows_new_requests_join_together() -> None:
-    """At every fourth step at most; who comes after a while without any joins at once."""
+    """They join at most at every fourth step; after some time without any, one joins at once."""
     loop = Loop(depth=2, many_rows=2)
     loop.scheduler.add([search([9, 9, 9, n], None, 16) for n in range(10, 12)])
     loop.iterate()

@@ -1,4 +1,4 @@
-"""Which request is next: each in the end, and none at the cost of others."""
+"""The order of waiting requests: each is served, and none at the cost of others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> R
 
 
 class BothQueues:
-    """Translations, and the scheduler of scores that shares clients' work with them."""
+    """A queue of translations, and the scheduler of scores, which charges work in it."""
 
     def __init__(self) -> None:
         self.translations = FairQueue()
@@ -265,7 +265,7 @@ def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) ->
     largest = max(size for sizes in works.values() for size in sizes)
     done: Counter[str] = Counter()
     left = {client: len(sizes) for client, sizes in works.items()}
-    while min(left.values()):  # until somebody has nothing left to wait for
+    while min(left.values()):  # until a client has no request left
         one = queue.take()
         done[one.request.client] += one.work
         left[one.request.client] -= 1
@@ -293,7 +293,7 @@ def test_tokens_that_are_asked_for_count_as_work() -> None:
 
 @pytest.mark.parametrize("priority", list(Priority))
 def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -> None:
-    """Words that go on for 30 steps each are as much as 30 words, whatever they seemed to be."""
+    """A word that takes 30 steps counts as 30 words, whatever its estimate was."""
     queue = FairQueue()
     for _ in range(40):
         queue.push(make_entry("plain", 30, priority))
@@ -322,7 +322,7 @@ def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
 
 
 def test_a_scheduler_settles_what_its_rows_took() -> None:
-    """A text that is forbidden to end gets no more steps than one that is long from the start."""
+    """A text that must not end gets no more steps than one with a long source."""
     scheduler, runner = moody_runner(max_rows=1)
     endless = SearchOptions(suppressed_ids=(EOS,))
     long = SearchOptions(min_new_tokens=20)
@@ -383,7 +383,7 @@ def test_who_was_idle_has_saved_nothing_up() -> None:
 
 
 def test_coming_one_at_a_time_is_no_advantage() -> None:
-    """A client whose queue is empty now and then is not served again before the others' turns."""
+    """A client with a queue that is sometimes empty is not served before the others' turns."""
     queue = FairQueue()
     for _ in range(300):
         for client in "abc":
@@ -422,7 +422,7 @@ works = st.lists(st.integers(1, 30), min_size=1, max_size=30)
 def test_a_client_s_share_is_the_same_however_many_ids_it_names(
     works: dict[str, list[int]], data: st.DataObject
 ) -> None:
-    """The order of clients is that without ids, where all requests of a client are as large."""
+    """The order of clients is the same as without ids, if a client's requests have equal size."""
     plain, divided = FairQueue(), FairQueue()
     ids = client_ids | st.uuids().map(str)
     for client, sizes in works.items():
@@ -474,7 +474,7 @@ def test_one_text_overtakes_ten_thousand_of_another_id() -> None:
 
 @pytest.mark.parametrize("name", [lambda n: ("tenant", n), lambda n: (n, "")])
 def test_invented_ids_leave_nothing_behind(name: Callable[[str], tuple[str, str]]) -> None:
-    """What a queue holds for new clients or ids has a bound, although some always wait."""
+    """The memory of a queue for new clients or ids is bounded, although some always wait."""
     queue = FairQueue()
     tracemalloc.start()
     try:

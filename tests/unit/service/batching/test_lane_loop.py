@@ -1,4 +1,4 @@
-"""An engine whose rows are in lanes, each on a thread of its own."""
+"""An engine with lanes, each on a thread of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def all_held(runner: FakeLanes) -> None:
 
 
 async def all_busy(engine: Engine, runner: FakeLanes) -> list[Generation]:
-    """Eight requests that fill both lanes, each of which has a step in flight that does not end."""
+    """Eight requests that fill both lanes, and in each lane a step that does not end."""
     generations = submit_many(engine, [request(10 + n) for n in range(8)])
     await all_held(runner)
     return generations
@@ -420,7 +420,7 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
 
 
 async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> None:
-    """Cancels, and the encodes of those that move up, don't hide the lanes from the watchdog."""
+    """Cancellations and encodes of waiting requests don't hide hung lanes from the watchdog."""
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
     async with serving(runner) as engine:
@@ -450,7 +450,7 @@ def test_threads_begin_with_the_start() -> None:
 
 
 class BreakableClock:
-    """Breaks, for whoever is not the event loop, once the time is not a number."""
+    """A clock that raises outside of the event loop's thread when its time is set to NaN."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

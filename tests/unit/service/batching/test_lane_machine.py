@@ -1,4 +1,4 @@
-"""Lanes that step at their own times: no row leaks, no answer changes, no request is stuck."""
+"""Lanes that step independently: no row leaks, no answer changes, no request is stuck."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class LaneMachine(ArrivalsMachine):
     @precondition(lambda self: self.to_score)
     @rule(data=st.data())
     def cancel_a_score(self, data: st.DataObject) -> None:
-        """While it waits, or while it is scored; twice, too."""
+        """Cancel a score while it waits or is computed, possibly twice."""
         number = data.draw(st.sampled_from(list(self.to_score)))
         self.end(self.scheduler.cancel(number, RequestCancelledError("no more"), self.now))
 
     @rule()
     def begin(self) -> None:
-        """Whoever has something to do does it, until nobody has."""
+        """Begin all possible work of all lanes."""
         for _ in range(1000):
             if not (lanes := self.scheduler.ready()):
                 return
@@ -184,7 +184,7 @@ class LaneMachine(ArrivalsMachine):
                 super().end([finished])
 
     def entries(self) -> list[RequestEntry]:
-        """Of all translations without an answer."""
+        """Records of all translations without an answer."""
         return [entries_of(self.scheduler)[job.id] for job in self.alive]
 
     def num_running(self, lane: int) -> int:
@@ -248,10 +248,10 @@ TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)
 
 
 class Lanes(Scheduler):
-    """Lanes whose steps can be ended without a runner; no search ends by itself.
+    """Lanes with steps that tests end without a runner; no search ends by itself.
 
     Attributes:
-        last: of each lane, what it does or did last.
+        last: present or last schedule of each lane.
     """
 
     def __init__(self, num_lanes: int, max_turn_rows: int, max_rows: int, budget: int) -> None:
@@ -270,7 +270,7 @@ class Lanes(Scheduler):
         return self.last[lane]
 
     def end_step(self, lane: int) -> None:
-        """What the lane does has been done: its step, then its scores."""
+        """End the lane's work: its step, then its scores."""
         schedule = self.last[lane]
         if schedule.plan is not None:
             shape = schedule.plan.num_rows, schedule.plan.top_k or 1

@@ -52,7 +52,7 @@ def scripted(max_rows: int, **tokens: list[int]) -> FakeRunner:
 
 
 def step(scheduler: Scheduler, runner: FakeRunner, now: float = 0.0) -> list[Finished]:
-    """One iteration; everybody who left in it."""
+    """Run one iteration; returns the requests that left in it."""
     schedule = scheduler.schedule(now)
     finished = list(schedule.dropped)
     if schedule.plan is not None:
@@ -245,7 +245,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(2, 20))
     def step_as_foreseen(self, most: int) -> None:
-        """Several steps, before the first is taken in."""
+        """Run several steps before the first update."""
         if (plan := self.schedule()) is None:
             return
         running = [entries_of(self.scheduler)[job.id] for job in self.running()]

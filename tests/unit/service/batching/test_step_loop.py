@@ -1,4 +1,4 @@
-"""The step loops without an engine: when they plan, what they report, and that they rest."""
+"""The step loops without an engine: planning, reports, and no work when idle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUDGET = 64
 
 
 class Recording:
-    """Remembers the events."""
+    """Records the events."""
 
     def __init__(self) -> None:
         self.iterations: list[Iteration] = []
@@ -55,7 +55,7 @@ class Recording:
 
 
 class TickingRunner(FakeRunner):
-    """Each step takes a second, before which `do` may say what happens."""
+    """A runner with steps of one second, and a function `do` that is called before each."""
 
     def __init__(self, clock: Clock, limits: RunnerLimits = LIMITS) -> None:
         super().__init__(limits, endless)
@@ -86,7 +86,7 @@ class CountingScheduler(Scheduler):
 
 
 class NotingScorer(FakeScorer):
-    """Notes how many steps came before each scoring."""
+    """Records the number of steps before each scoring."""
 
     def __init__(self, runner: FakeRunner) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class NotingScorer(FakeScorer):
 
 
 class Plain:
-    """A started loop of one lane on a runner whose steps take a second each."""
+    """A started loop of one lane on a runner with steps of one second."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -209,7 +209,7 @@ def test_lanes_that_have_nothing_to_do_rest(num_lanes: int) -> None:
 
 @pytest.mark.parametrize("num_lanes", [2, 3])
 def test_who_gives_up_before_it_is_in_a_lane_waits_for_one_step(num_lanes: int) -> None:
-    """Of another lane than the one that is to drop it, which has nothing else to do."""
+    """The step is of another lane than the idle one that drops the request."""
     limits = dataclasses.replace(LIMITS, max_rows=1)
     clock, recording = Clock(), Recording()
     lanes = FakeLanes(limits, num_lanes)

@@ -1,4 +1,4 @@
-"""Keys that end while a call runs: a key is checked when a call begins."""
+"""Keys that expire while a call runs: a key is checked only at the beginning of a call."""
 
 from __future__ import annotations
 

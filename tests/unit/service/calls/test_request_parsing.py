@@ -1,4 +1,4 @@
-"""Requests are what protobuf's own parser makes of them, or are refused before it sees them."""
+"""Requests are parsed like by protobuf's own parser, or refused before it reads them."""
 
 import pytest
 from google.protobuf.message import DecodeError

@@ -30,7 +30,7 @@ class Work:
 
 
 async def turns() -> None:
-    """Let all tasks go on until they wait."""
+    """Let all tasks run until they wait."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Beam search in the scheduler is the reference search, and moves no more cache than it must."""
+"""Beam search in the scheduler equals the reference search, and copies no more than necessary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOCAB_SIZE = 24
 def reference(
     source: tuple[int, ...], options: SearchOptions, max_new_tokens: int
 ) -> list[Expected]:
-    """What the reference's beam comes to with the same logits."""
+    """The result of the reference's beam search with the same logits."""
     scores = moody(VOCAB_SIZE)
     fields = dataclasses.asdict(options)
     names = [field.name for field in dataclasses.fields(BeamOptions)]
@@ -61,7 +61,7 @@ requests = st.tuples(
 
 
 def check_equal(result: GenerationResult, expected: list[Expected]) -> None:
-    """The same hypotheses, in the same order, bit for bit."""
+    """Check that hypotheses are the same, in the same order, bit for bit."""
     assert [
         (tuple(h.token_ids), tuple(h.token_log_probabilities), h.score, h.ended)
         for h in result.hypotheses
@@ -80,7 +80,7 @@ def check_equal(result: GenerationResult, expected: list[Expected]) -> None:
 def test_every_beam_is_the_reference_s_whoever_runs_beside_it(
     wanted: list[tuple[tuple[int, ...], SearchOptions, int]], max_rows: int
 ) -> None:
-    """Few rows, so that beams wait, join late, and are moved into the holes that others leave."""
+    """There are few rows, so that beams wait, join late, and move into rows that come free."""
     scheduler, runner = moody_runner(max_rows)
     jobs = [search(*request) for request in wanted]
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Rules about tokens give what the same rules over the whole vocabulary would give."""
+"""Token rules give the same results as rules over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TOKENS = 20
 def run(
     wanted: Sequence[tuple[tuple[int, ...], SearchOptions]], max_rows: int
 ) -> list[GenerationResult]:
-    """The results of all, in a batch of at most so many rows."""
+    """The results of all searches, in a batch of at most `max_rows` rows."""
     scheduler, runner = moody_runner(max_rows, VOCAB_SIZE, MAX_TOKENS)
     jobs = [
         search(source, options, options.max_new_tokens or MAX_TOKENS) for source, options in wanted
@@ -109,7 +109,7 @@ def test_beams_under_rules_are_the_reference_s_over_the_whole_vocabulary(
     wanted: list[tuple[tuple[int, ...], SearchOptions]],
 ) -> None:
     for (source, options), result in zip(wanted, run(wanted, max_rows=6), strict=True):
-        if options.beam_size == 1:  # nobody's rules touch a neighbour
+        if options.beam_size == 1:  # rules do not affect neighbours
             [alone] = run([(source, options)], max_rows=1)
             assert result.hypotheses == alone.hypotheses
             continue

@@ -1,4 +1,4 @@
-"""Searches of every kind come, go and fail at random: no row leaks, nobody's answer changes."""
+"""Searches of every kind come, go and fail at random: no row leaks, and no answer changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.searches import moody_runner, outputs_foreseen, rows_of
 
 
 class SearchMachine(ArrivalsMachine):
-    """One scheduler, whose steps come one after another and may fail."""
+    """One scheduler with steps one after another, which may fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class SearchMachine(ArrivalsMachine):
 
     @rule(most=st.integers(2, 20))
     def step_as_foreseen(self, most: int) -> None:
-        """Several steps, before the first is taken in."""
+        """Run several steps before the first update."""
         if (plan := self.schedule()) is not None:
             for output in outputs_foreseen(self.scheduler, self.runner, plan, most, self.now):
                 self.end(self.scheduler.update(output, self.now).finished)

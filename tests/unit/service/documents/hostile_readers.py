@@ -1,14 +1,13 @@
-"""Readers that do what the first line of a file says, for tests of the processes that hold them.
+"""Readers that follow a command in the first line of a file, for tests of worker processes.
 
-    loop FIFO    computes for ever
-    wait FIFO    waits for ever
+    loop FIFO    computes forever
+    wait FIFO    waits forever
     grow         takes all memory
     defect TEXT  raises an error with this text
     kill NUMBER  sends itself a signal
     leave        ends the process
 
-With a FIFO (a named pipe), the process first writes its number into it. Other files are read as
-usual.
+With a FIFO (a named pipe), the process first writes its id into it. Other files are read normally.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ load_readers = formats.load_readers
 
 
 def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Document:
-    """Do what the file says."""
+    """Carry out the command of the file."""
     command, _, argument = data.partition(b"\n")[0].decode(errors="replace").partition(" ")
     if command in ("loop", "wait"):
         Path(argument).write_text(str(os.getpid()))
@@ -51,14 +50,14 @@ def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Docume
 
 
 class Held:
-    """A file that holds its reader, and the process of that.
+    """A file that blocks its reader, and the reader's process.
 
     Args:
-        directory: for the named pipe.
+        directory: directory for the named pipe.
         command: loop or wait.
 
     Attributes:
-        content: the bytes of the file.
+        content: content of the file.
     """
 
     def __init__(self, directory: Path, command: str = "loop") -> None:
@@ -67,7 +66,7 @@ class Held:
         self.content = f"{command} {self._pipe}\n".encode()
 
     def begun(self) -> int:
-        """Wait until the reader has it, in a thread; a descriptor of the process (`ended`)."""
+        """Wait, in a thread, until reading begins; returns a process descriptor for `ended`."""
         return os.pidfd_open(int(self._pipe.read_text()))
 
 

@@ -173,7 +173,7 @@ def read(name: str, data: bytes | str, limits: DocumentLimits = LIMITS) -> Docum
 
 
 def texts(document: Document) -> list[str]:
-    """The texts of its segments."""
+    """The texts of a document's segments."""
     return [segment.text for segment in document.segments]
 
 
@@ -205,7 +205,7 @@ def word(document: docx.document.Document) -> bytes:
 
 
 def letter() -> docx.document.Document:
-    """A Word document with a bit of everything that python-docx can write."""
+    """A Word document with an example of everything that python-docx can write."""
     document = docx.Document()
     document.add_heading("A heading", 1)
     paragraph = document.add_paragraph("This is ")
@@ -228,7 +228,7 @@ def opened(data: bytes) -> docx.document.Document:
 
 
 def upper(document: Document) -> list[str]:
-    """Its segments in capitals, tags as they are: a translation that keeps everything."""
+    """The segments in capitals with the same tags: a translation that keeps everything."""
     return [_upper(text) for text in texts(document)]
 
 

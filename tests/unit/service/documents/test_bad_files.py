@@ -1,4 +1,4 @@
-"""Files that are damaged, of another format, or made to hurt: clear errors within bounds."""
+"""Damaged, malicious and other files that can't be read: clear errors, bounded resources."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_an_empty_file_is_empty_or_refused(name: str) -> None:
     ],
 )
 def test_the_worst_of_a_few_megabytes_is_read_and_written(name: str, content: str) -> None:
-    """In linear time: quadratic work on these would take the whole timeout of the tests."""
+    """Work is linear: quadratic work on these files would exceed the timeout of the tests."""
     document = read(name, content)
     document.write([segment.text + "!" for segment in document.segments])
 

@@ -1,4 +1,4 @@
-"""Files that could take much more than their size: read in linear time, or refused by a limit."""
+"""Files that could take far more memory than their size: read in linear time, or refused."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_time_is_linear(name: str, small: bytes, large: bytes, factor: float) ->
 
 
 def test_an_access_key_is_looked_for_once() -> None:
-    """However many of its letters are in placeholders."""
+    """This holds for any number of its letters in placeholders."""
     document = read_document("a.po", message("_Open"), LIMITS)
     started = time.thread_time()
     written = document.write(["{oooooooooooooooooo}" * 5_000])
@@ -321,7 +321,7 @@ NAMESPACED = xliff(
     ],
 )
 def test_what_is_written_stays_the_same_to_the_byte(name: str, data: bytes, digest: str) -> None:
-    """Compared with what version 0.2 wrote."""
+    """The bytes are compared with those written by version 0.2."""
     document = read(name, data)
     written = document.write(upper(document))
     if zipfile.is_zipfile(io.BytesIO(written)):

@@ -1,4 +1,4 @@
-"""Every format: what is translated, and that everything else of a file stays."""
+"""Every format: the texts are translated, and the rest of a file does not change."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_of_a_catalogue_only_empty_and_fuzzy_messages_change() -> None:
     "charset", ["us-ascii", "ISO-8859-1", "CHARSET", "utf-8", "U\\TF", "as\\cii"]
 )
 def test_a_catalogue_with_umlauts_says_utf_8(charset: str) -> None:
-    """What was in ASCII, whatever its header says, is so no longer."""
+    """A catalogue in ASCII, whatever its header says, is in UTF-8 afterwards."""
     header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={charset}\\n"\n\n'
     source = header + 'msgid "Open"\nmsgstr ""\n'
     written = read("a.po", source).write(["Öffne"])

@@ -1,4 +1,4 @@
-"""Documents in processes of their own: real ones, with readers that misbehave."""
+"""Documents in real worker processes, with readers that misbehave."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="uses descriptors of 
 
 
 class Pool:
-    """Workers, and what they count."""
+    """Workers and their metrics."""
 
     def __init__(self, resources: WorkerLimits, readers: str = MODULE) -> None:
         self.metrics = ServerMetrics()

@@ -1,4 +1,4 @@
-"""Which requests are admitted when few are inside, whatever the controller has learnt before."""
+"""Admission of requests, in particular with few inside, whatever the controller has learnt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EngineStub:
     """An admission controller, and the events that an engine would report to it.
 
     Args:
-        max_waiting: as for the controller.
+        max_waiting: number of rows that may wait.
     """
 
     def __init__(self, max_waiting: int = 1024) -> None:
@@ -151,7 +151,7 @@ def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
 
 
 def test_a_flood_keeps_nobody_out_who_asks_once() -> None:
-    """As many clients as there are rows have one sequence each, beside one that wants them all."""
+    """There is one client for each row with one sequence, and one that asks for all rows."""
     engine = EngineStub()
     engine.step(0.002, num_rows=1)
     engine.step(0.064, num_rows=MAX_ROWS)
@@ -221,7 +221,7 @@ def test_a_length_that_a_client_set_says_nothing_of_others(
 
 
 def test_a_score_waits_for_no_row() -> None:
-    """However long the queue for rows is: it is no reason to refuse what needs none."""
+    """The queue for rows is no reason to refuse a score, which needs none."""
     engine = EngineStub()
     engine.step(0.064, num_rows=MAX_ROWS)
     for _ in range(5 * MAX_ROWS):  # from calls that were admitted earlier
@@ -303,7 +303,7 @@ def test_a_deadline_leaves_time_for_what_another_engine_does_first() -> None:
 def test_ids_give_a_client_no_more_than_its_share_of_an_overloaded_engine(
     arrivals: list[tuple[str, str, int, int]],
 ) -> None:
-    """What is admitted with ids would be admitted without."""
+    """Each request that is admitted with ids would be admitted without."""
     engine = EngineStub()
     engine.step(0.002, num_rows=1)
     engine.step(0.064, num_rows=MAX_ROWS)

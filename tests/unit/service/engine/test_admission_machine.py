@@ -1,4 +1,4 @@
-"""The admission controller beside a scheduler: what it knows of it is right at every moment."""
+"""The admission controller with a scheduler: its record of it is correct at every moment."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
 
 class WideAdmissionMachine(AdmissionMachine):
-    """Beams as wide as the engine, whose queue is short."""
+    """The same with beams as wide as the engine, and a short queue."""
 
     max_rows = 64
     max_waiting = 5

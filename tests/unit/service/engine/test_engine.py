@@ -1,4 +1,4 @@
-"""The engine on a runner that checks every plan: what requests see of it."""
+"""The engine on a runner that checks every plan: its behaviour for requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIMITS = RunnerLimits(
 
 
 class Clock:
-    """A time that passes when the test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -54,7 +54,7 @@ class Clock:
 
 
 class Recorder(EngineObserver):
-    """Remembers the events."""
+    """Records the events."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -115,12 +115,12 @@ def endless(source_ids: tuple[int, ...]) -> list[int]:
 
 
 async def held(runner: FakeRunner) -> None:
-    """Wait until a step is in flight that will not end before the test lets it."""
+    """Wait until a step is in flight that ends only when the test allows it."""
     await asyncio.to_thread(runner.wait_until_blocked)
 
 
 async def settled() -> None:
-    """Let everything run that can."""
+    """Let all tasks run until they wait."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -270,7 +270,7 @@ async def test_cancelled_while_it_waits_never_runs() -> None:
 
 
 async def test_nobody_is_refused_for_those_who_gave_up() -> None:
-    """They leave before the next step, which may be a while: that is no reason to refuse others."""
+    """Cancelled requests leave only before the next step, but don't cause refusals until then."""
     runner = FakeRunner(LIMITS)
     ticks = itertools.count()  # each look at the clock takes a second, so that steps take time
     config = EngineConfig(max_queue_seconds=1e-9)
@@ -475,7 +475,7 @@ async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCapture
         assert isinstance((await generation.result()).error, UnavailableError)
     assert engine._admission.num_taken == 0
     await engine.stop()  # does not wait either
-    runner.release()  # what it brings after all is nobody's any more
+    runner.release()  # its late output belongs to no request
     while not runner.closed:
         await asyncio.sleep(0)
     await settled()
@@ -633,7 +633,7 @@ async def test_a_refused_request_costs_its_call_no_place() -> None:
 
 @dataclass(frozen=True)
 class Client:
-    """What one client does. Turns are turns of the event loop."""
+    """The behaviour of one client, timed in iterations of the event loop."""
 
     source: list[int]
     turns_before: int

@@ -1,4 +1,4 @@
-"""What an engine learns of its own speed."""
+"""The latency model learns the engine's speed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_line_is_found(start: float, slope: float, max_rows: int, widths: list
 
 
 def test_the_widest_steps_count_most() -> None:
-    """Where time doesn't grow along a line, the estimate is right where the queue stands."""
+    """If time doesn't grow linearly, the estimate is right for the width with a queue."""
     latency = LatencyModel(64)
     for num_rows in [*[1] * 20, *[8] * 20, *[64] * 200]:
         latency.stepped(num_rows, 1e-3 + 1e-6 * num_rows**2)
@@ -49,7 +49,7 @@ def test_the_widest_steps_count_most() -> None:
 
 @pytest.mark.parametrize("num_stalls", [1, 2, 4])
 def test_an_engine_s_first_steps_are_not_its_pace(num_stalls: int) -> None:
-    """They read the weights from the disk."""
+    """The first steps read the weights from the disk."""
     latency = LatencyModel(8)
     latency.stepped(8, 10.0)
     assert latency.step_seconds(8) == 0.0, "nothing is known yet"

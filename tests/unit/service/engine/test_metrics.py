@@ -75,7 +75,7 @@ def metrics() -> ServerMetrics:
 
 @pytest.fixture
 def page(metrics: ServerMetrics) -> str:
-    """What /metrics gives."""
+    """The text of /metrics."""
     return generate_latest(metrics.registry).decode()
 
 

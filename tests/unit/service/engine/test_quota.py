@@ -1,4 +1,4 @@
-"""Who gets what of a bounded resource, however often each asks."""
+"""Shares of a bounded resource do not depend on how often a client asks."""
 
 from __future__ import annotations
 

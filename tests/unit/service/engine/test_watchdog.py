@@ -1,4 +1,4 @@
-"""A model that makes no progress is noticed, and only such a model."""
+"""The watchdog detects a model without progress, and only such a model."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_silence_is_a_stall_after_the_limit_and_a_hang_after_the_next(
 
 @given(st.lists(st.tuples(st.one_of(on_time, late), st.integers(0, 2)), max_size=300))
 def test_a_model_that_reports_in_time_never_stalls(checks: list[tuple[float, int]]) -> None:
-    """However irregular the checks are, and however often it has no work."""
+    """This holds for irregular checks, and for a model that often has no work."""
     time, num_reports, silent = Time(detector()), 0, 0.0
     for elapsed, num_new in checks:
         silent += elapsed
@@ -207,7 +207,7 @@ async def test_a_score_that_hangs_counts_like_a_step() -> None:
 
 
 async def test_with_steps_that_go_on_nothing_stalls_however_slow_they_are() -> None:
-    """Each report starts the time anew; translations that need many are as good as many."""
+    """Each report restarts the time, also for one translation with many steps."""
     runner = FakeRunner(LIMITS, script=lambda _: range(10, 70))
     engine = Engine(runner)
     await engine.start()

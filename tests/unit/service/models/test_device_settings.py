@@ -1,4 +1,4 @@
-"""What a server is told about its device, and what its metrics tell."""
+"""Settings of a server's device, and its metrics."""
 
 from __future__ import annotations
 

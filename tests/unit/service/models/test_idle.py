@@ -1,4 +1,4 @@
-"""Which models are put to sleep, in virtual time."""
+"""Models are put to sleep after some time without calls, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A manifest that contradicts its graphs is refused at the start, or makes no difference.
 
-Never does such a bundle serve and fail its calls, nor translate otherwise than before.
+Such a bundle never serves and then fails its calls, and never translates differently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FOR_GPUS = Path(__file__).parents[3] / "parity" / "bundles" / "for_gpus_1"  # 33
 
 
 class Original:
-    """A bundle, and what it answers as it is."""
+    """A bundle, and its answers without mutations."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
@@ -52,7 +52,7 @@ class Original:
         self._answers: dict[tuple[int, int], list[Any]] = {}
 
     async def outcome_of(self, manifest: Manifest) -> str | bool:
-        """Why the manifest is refused; otherwise whether its bundle answers as the original."""
+        """Why the manifest is refused; otherwise whether its bundle answers like the original."""
         path = self.bundle.path
         (path / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
         try:
@@ -76,14 +76,14 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
 
 @pytest.fixture(scope="module")
 def resident(tmp_path_factory: pytest.TempPathFactory) -> Original:
-    """For GPUs, which has more fields; from when those chose from groups of tokens."""
+    """An old bundle for GPUs with groups of tokens, which has more fields."""
     directory = tmp_path_factory.mktemp("bundles") / "resident"
     shutil.copytree(FOR_GPUS, directory)
     return Original(Bundle.load(directory))
 
 
 async def answers(path: Path, longest: int, most: int) -> list[GenerationResult]:
-    """Of every kind of request, up to `longest` source tokens and `most` target tokens.
+    """Answers to every kind of request, up to `longest` source tokens and `most` target tokens.
 
     Raises:
         StartupError: the bundle can't be served.
@@ -117,7 +117,7 @@ def comparable(results: list[GenerationResult]) -> list[tuple[Any, ...]]:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """All that is neither a mapping nor a list, and how to get there."""
+    """All values that are neither a mapping nor a list, with their paths."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(inner, (*path, key))
@@ -136,7 +136,7 @@ def changed(manifest: Manifest, *changes: tuple[tuple[Any, ...], Any]) -> Manife
 
 
 def mutations(value: Any) -> list[Any]:
-    """Other values: too small, too large, of another kind, leading elsewhere."""
+    """Other values: too small, too large, of another type, or names of other files."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -172,13 +172,13 @@ async def test_a_change_of_any_field_is_refused_or_harmless(original: Original) 
             names = (name.removesuffix("_id"), CONTRADICTED.get(name, name), str(other))
             assert any(name in outcome for name in names), (path, other, outcome)
             assert any(advice in outcome for advice in ("again", "update", "install")), outcome
-    # What is said of the network's insides beyond the sizes of its caches is in its graphs.
+    # Other fields about the network than the sizes of its caches are also in its graphs.
     assert {"num_heads", "num_decoder_layers", "d_model", "vocab_size"}.isdisjoint(harmless)
     assert {"bos", "eos", "unk", "encoder", "decoder_step", "files"}.isdisjoint(harmless)
 
 
 def swapped(one: str, other: str) -> dict[str, Any]:
-    """Graphs that have each other's names."""
+    """Mutations that swap the names of graphs."""
     return {f"graphs.{one}": f"{other}.onnx", f"graphs.{other}": f"{one}.onnx"}
 
 

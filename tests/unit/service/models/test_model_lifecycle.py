@@ -31,7 +31,7 @@ A, B = Path("/0"), Path("/1")
 async def serving(
     places: Places, observer: LifecycleObserver | None = None, open_seconds: float = 600
 ) -> AsyncIterator[Lifecycle]:
-    """A model that serves the first place; in the end, none of its engines may be left."""
+    """A model that serves the first place; at the end, no engine may be left."""
     lifecycle = Lifecycle(places.first(), observer, open_seconds)
     await lifecycle.start()
     try:
@@ -53,7 +53,7 @@ async def until_opening(place: Place) -> None:
 
 
 class Seen(LifecycleObserver):
-    """What a life cycle reported."""
+    """Records the events of a life cycle."""
 
     def __init__(self) -> None:
         self.reloads: list[bool] = []

@@ -1,4 +1,4 @@
-"""What a version of a model lacks of another one."""
+"""The directions that a version of a model lacks compared with another one."""
 
 from __future__ import annotations
 

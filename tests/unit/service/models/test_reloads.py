@@ -1,4 +1,4 @@
-"""Reloads of several models: which are replaced, and one at a time."""
+"""Reloads of several models: the right ones are replaced, one at a time."""
 
 from __future__ import annotations
 

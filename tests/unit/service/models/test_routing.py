@@ -1,4 +1,4 @@
-"""Which models translate a pair of languages: one, or two through a third language."""
+"""The choice of models for a pair of languages: one, or two through a third language."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_level_holds(root: logging.Logger) -> None:
 
 
 class Terminal(io.StringIO):
-    """Somebody is looking."""
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -72,7 +72,7 @@ def test_by_itself_it_is_text_for_people_and_json_for_programs(root: logging.Log
 
 
 class Clogged:
-    """Takes lines only while it is open."""
+    """A stream that accepts lines only while it is open."""
 
     def __init__(self) -> None:
         self.blocked, self.open = threading.Event(), threading.Event()
@@ -176,7 +176,7 @@ def test_a_line_after_one_that_was_cut_off_stands_alone(root: logging.Logger) ->
 
 
 def test_what_clients_do_wrong_is_not_quoted(root: logging.Logger) -> None:
-    """Metadata may be a key."""
+    """Metadata may contain a key."""
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     of_grpc = logging.getLogger("grpc._cython.cygrpc")

@@ -1,4 +1,4 @@
-"""What is called of CUDA's runtime library, of which there is none here."""
+"""Calls to CUDA's runtime library, which a fake replaces."""
 
 from __future__ import annotations
 

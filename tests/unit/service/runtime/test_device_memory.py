@@ -13,7 +13,7 @@ from service.runtime.cuda.memory import MARGIN, DeviceMemory, read_memory, rows_
 
 
 class FakeRuntime:
-    """What is called of libcudart."""
+    """The called functions of libcudart."""
 
     def __init__(self, free: int, total: int, error: int = 0) -> None:
         self.free, self.total, self.error = free, total, error

@@ -15,7 +15,7 @@ from tests.late_stream import LateStream
 
 
 def on_device(array: DeviceArray) -> np.ndarray[Any, Any]:
-    """What lies there."""
+    """The array in host memory at a device array's address."""
     size = int(np.prod(array.shape)) * array.dtype.itemsize
     raw = ctypes.string_at(array.address, size)
     return np.frombuffer(raw, array.dtype).reshape(array.shape)

@@ -1,6 +1,6 @@
-"""What a translation keeps of its text: line markers, and sentences that are copied.
+"""Parts of a text that a translation keeps: line markers, and copied sentences.
 
-The scripted model says everything twice, so what was translated can be told from what was kept.
+The scripted model says everything twice, so that translated and kept parts can be distinguished.
 """
 
 from __future__ import annotations

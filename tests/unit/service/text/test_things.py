@@ -1,4 +1,4 @@
-"""What is found in a text, and how numbers and letter case are treated."""
+"""Things that are found in a text, and the treatment of numbers and letter case."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_sampling_needs_no_beam(tokenizer: Tokenizer) -> None:
 
 
 def test_it_is_described(tokenizer: Tokenizer) -> None:
-    """What a client reads and sends back is the default again."""
+    """A default search that a client reads and sends back is unchanged."""
     message = describe_search(DEFAULT, tokenizer)
     read = model_info(pb.Model(default_search=message)).default_search
     assert (read.beam_size, read.length_penalty, read.early_stopping) == (4, 0.5, "first")

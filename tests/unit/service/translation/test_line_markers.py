@@ -1,4 +1,4 @@
-"""What is kept at the beginning of a line, and what only looks like it."""
+"""Markers at the beginning of a line, and text that only looks like a marker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPENINGS = st.builds(
 
 
 def kept(line: str, language: str = "en") -> str:
-    """What stands before the sentences of a line."""
+    """The text before the sentences of a line."""
     return line[: opening_length(line, language)]
 
 

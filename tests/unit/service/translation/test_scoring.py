@@ -145,7 +145,7 @@ async def test_a_target_without_an_end_is_scored_as_it_is() -> None:
 
 
 async def test_nothing_waits_for_a_row_that_only_wants_a_score() -> None:
-    """Rows are full and stay full, and a score comes all the same."""
+    """A score is computed although all rows are and stay in use."""
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
     async with serving(runner, FakeScorer()) as engine:
         runner.hold()
@@ -226,7 +226,7 @@ def attention(num_weights: int) -> EngineRequest:
 
 
 def test_attention_weights_are_reported_one_request_at_a_time() -> None:
-    """What an iteration finishes is one message, which translations' reports wait behind."""
+    """The results of an iteration are one message, and reports of translations wait behind it."""
     scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=10_000)
     plain = [submitted(scoring(3, 3), 3, 0.0) for _ in range(4)]
     maps = [attention(1000) for _ in range(3)]

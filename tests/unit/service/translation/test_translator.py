@@ -74,7 +74,7 @@ async def streamed(
 
 
 def echoed(tokenizer: Tokenizer, text: str) -> str:
-    """What a model that repeats its input makes of a text of short sentences."""
+    """The output of a model that repeats its input, for a text of short sentences."""
     return "".join(
         segment.separator + (tokenizer.decode(tokenizer.encode(segment.text)))
         if any(c.isalnum() for c in segment.text)

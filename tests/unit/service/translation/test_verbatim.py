@@ -85,7 +85,7 @@ WORDS = (
     ),
     *("<b>Start</b>", "[Home](https://example.com)", "What?!", "“Stop”", "ＡＢＣ", "naïve", "Éire"),
 )
-# What cannot be a letter of a Latin word, wide and decorated ones included.
+# Characters that can't be letters of a Latin word, not even wide or decorated ones.
 NO_LATIN = st.characters(codec="utf-8", exclude_categories=["L"]) | st.sampled_from("яδ你あ한ไ")
 
 

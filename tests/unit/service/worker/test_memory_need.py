@@ -1,4 +1,4 @@
-"""What models need, computed from bundles that nothing opens."""
+"""The memory that models need, computed from bundles without opening them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused_with_the_sum(bundle: Bundle) -> None:
 
 
 def _sum(message: str) -> list[int]:
-    """What all need, then the server and each model."""
+    """The memory of all, then of the server and of each model."""
     found = re.findall(r"about (\d+) MiB|server (\d+)|(?:en-de|other) (\d+) \(", message)
     return [int("".join(groups)) for groups in found]
 

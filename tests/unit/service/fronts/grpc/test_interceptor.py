@@ -1,4 +1,4 @@
-"""The interceptor on a real server, around a service whose answers are scripted."""
+"""The interceptor on a real server, with a service that has scripted answers."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ Behaviour = Callable[[], Awaitable[None]]
 
 
 class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
-    """Does what `behaviour` does, then answers with nothing."""
+    """Calls `behaviour`, then answers with an empty message."""
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = self.nothing
@@ -378,7 +378,7 @@ async def test_a_cancelled_call_is_counted_as_such(setup: Setup) -> None:
 
 
 class TimedContext:
-    """Of a call whose client gives it `seconds`."""
+    """The context of a call with a timeout of `seconds`."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -426,7 +426,7 @@ async def test_a_call_that_is_ended_has_expired_once_its_deadline_has_passed(
 
 
 async def test_a_wall_clock_that_is_set_changes_no_deadline() -> None:
-    """gRPC gives the time that is left by the wall clock."""
+    """gRPC computes the remaining time by the wall clock."""
     context = TimedContext(10.0)
     tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 4, clock=lambda: 100.0)
     running = RunningCall(tracker, "Translate", context)
@@ -638,7 +638,7 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
         calls = [await call(many) for _ in range(14)]
         await is_refused(many)
         await is_refused(many)
-        assert await many.list_models() == []  # ends at once, and is nobody's
+        assert await many.list_models() == []  # ends at once, and counts for no client
         calls += [await call(few), await call(served.client)]
         for full in (many, few, served.client):
             await is_refused(full)

@@ -1,4 +1,4 @@
-"""Clients over gRPC that do not read what they are sent."""
+"""gRPC clients that do not read the answers."""
 
 from __future__ import annotations
 
