@@ -14,7 +14,7 @@ from service.batching.events import Iteration
 from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
-from service.ports.metrics_port import HttpEndpoint, Probes
+from service.ports.metrics_port import MetricsEndpoint, Probes
 from tests.unit.bench.samples import sample
 
 
@@ -91,7 +91,7 @@ def test_percentiles_within_buckets() -> None:
 
 
 def test_scraping_a_port_where_nothing_is() -> None:
-    endpoint = HttpEndpoint(ServerMetrics().registry, Probes(), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(ServerMetrics().registry, Probes(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{endpoint.port}/metrics"
     assert scrape(url, start=0.0).values["process_resident_memory_bytes"] > 0
     endpoint.close()
