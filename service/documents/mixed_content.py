@@ -26,7 +26,7 @@ class InlineKind(enum.Enum):
     """The kind of an element inside of a text."""
 
     PAIR = enum.auto()
-    """Its content is part of the text."""
+    """An element with content that is part of the text."""
     SCRIPT = enum.auto()
     """As PAIR, above or below the line, as the mark of a footnote."""
     ATOM = enum.auto()

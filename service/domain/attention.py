@@ -41,12 +41,12 @@ class AttentionShape:
     """The attentions of a model.
 
     Attributes:
-        num_encoder_layers, num_decoder_layers: layers of both stacks.
-        num_heads: of each attention.
-        bos_id: what the decoder reads first.
-        encoder_kind: of the encoder's self-attention, as in `ModelConfig.encoder_attention`.
-        encoder_rank: columns of the encoder's self-attention; 0 for one for each token.
-        cross_rank: columns of the cross-attention, likewise.
+        num_encoder_layers, num_decoder_layers: number of layers of each stack.
+        num_heads: number of heads of each attention.
+        bos_id: id of the token that the decoder reads first.
+        encoder_kind: kind of the encoder's self-attention, as in `ModelConfig.encoder_attention`.
+        encoder_rank: number of columns of the encoder's self-attention; 0 for one for each token.
+        cross_rank: number of columns of the cross-attention; 0 for one for each token.
         is_recurrent: whether the decoder is an SSRU, without self-attention.
     """
 
@@ -77,7 +77,7 @@ class AttentionShape:
         )
 
     def num_layers(self, kind: AttentionKind) -> int:
-        """Layers that have this attention."""
+        """Number of layers with this kind of attention."""
         if self.is_recurrent and kind is AttentionKind.DECODER_SELF:
             return 0
         is_encoder = kind is AttentionKind.ENCODER_SELF

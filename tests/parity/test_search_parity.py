@@ -156,7 +156,7 @@ async def test_wider_than_the_bundle_s_own_candidates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_rows", [8, 64])
 async def test_with_a_recurrent_decoder(tmp_path: Path, max_rows: int) -> None:
-    """Its states begin at zero in each row, and move with hypotheses and requests."""
+    """States begin at zero in each row, and move with hypotheses and requests."""
     fields = {"decoder": "ssru", "embed_start": False, "positions": "marian"}
     model = random_model(tiny_config(**fields), seed=5)
     bundle = tiny_bundle(tmp_path / "bundle", model=model)

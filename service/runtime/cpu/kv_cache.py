@@ -102,9 +102,10 @@ class KVCache:
         self_attention: [max_rows, H, max_target, Dh] for key and value of each layer in turn; none
             in an SSRU decoder.
         states: [max_rows, D] for each layer of an SSRU decoder, zero before a row's first step.
-        cross_attention: [max_rows, H, max_source, Dh], likewise.
-        cross_last: [max_rows, 1, D], likewise: `cross_attention` at each row's last position.
-        source_lengths: int32 [max_rows]; 1 for a row that never had a source.
+        cross_attention: [max_rows, H, max_source, Dh], in the same order.
+        cross_last: [max_rows, 1, D], in the same order: `cross_attention` at each row's last
+            position.
+        source_lengths: int32 [max_rows], length of each row's source; 1 if it never had one.
     """
 
     def __init__(self, shape: CacheShape) -> None:
