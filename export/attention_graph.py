@@ -49,7 +49,8 @@ def build_attention(config: ModelConfig, weights: Weights, precision: str) -> on
             spread over several rounds.
         decoder_self_attention_{i} [heads, target, target]: of the step that chose the token, over
             what it read: BOS and the tokens before. An SSRU decoder has none.
-        cross_attention_{i} [heads, target, source]: likewise; low-rank attention as above.
+        cross_attention_{i} [heads, target, source]: of the step that chose the token, over the
+            source; low-rank attention has `attention_rank` columns.
     And log_probabilities float32 [target], of each token after those before it.
 
     Raises:
@@ -103,14 +104,14 @@ class _ShownAttention:
     def attend(
         self, query: str, key: str, value: str, name: str, columns: str | int, visible: str = ""
     ) -> str:
-        """[1, H, T, K] to [1, T, D], not yet projected.
+        """The mixed values [1, T, D], not yet projected.
 
         Args:
-            query: of each row.
-            key: of each column: [1, H, S, K].
-            value: likewise.
-            name: of the output with the weights.
-            columns: their number, or its name.
+            query: the queries of the rows, [1, H, T, K].
+            key: the keys of the columns, [1, H, S, K].
+            value: the values of the columns, [1, H, S, K].
+            name: the name of the output that gets the weights.
+            columns: the number of columns, or the name of that dimension.
             visible: which columns a row sees, broadcastable to [1, H, T, S]; "" for all.
         """
         graph, dtype = self._layers.graph, self._layers.arithmetic.dtype
@@ -231,7 +232,7 @@ class _DecoderAttention(_ShownAttention):
         return self._layers.attention_output(self._single(mixed), block)
 
     def cross_attention(self, states: str, layer: int) -> Linear:
-        """The sublayer over the source, likewise."""
+        """The sublayer over the source, up to its last projection."""
         block = f"decoder.layers.{layer}.cross_attention"
         memory = self._encoder.attention_input(self._memory, block, "key", "value")
         key, value = self._parts(memory, 2)

@@ -60,9 +60,10 @@ class ExportSource:
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.
-        search: an imported model's default search, fields of `SearchOptions` by name; likewise.
-        directions: all of a multilingual model, whose tokenizer is for the two languages; None if
-            they are the only ones.
+        search: an imported model's default search, fields of `SearchOptions` by name; stored in the
+            bundle.
+        directions: all directions of a multilingual model, whose tokenizer is for the two
+            languages; None if these are the only ones.
     """
 
     config: ModelConfig
@@ -83,7 +84,8 @@ class ExportOptions:
 
     Attributes:
         precision: fp32, fp16 or int8.
-        name, version: of the model; the name defaults to "<source>-<target>".
+        name: the model's name; by default "<source>-<target>".
+        version: the model's version.
         top_k: tokens that a step returns for each row by default. Beam search needs twice its beam
             size.
         model_card: a file that becomes MODEL_CARD.md in the bundle.

@@ -38,8 +38,8 @@ def export_checkpoint(
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
-        threads: of the parity check, as in `export.parity.check_parity`.
-        on_progress: of the parity check, likewise.
+        threads: threads for the parity check, as in `export.parity.check_parity`.
+        on_progress: called by the parity check, as in `export.parity.check_parity`.
 
     Raises:
         CheckpointError: the checkpoint can't be read.

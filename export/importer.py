@@ -32,13 +32,13 @@ class Imported:
     """Outcome of an import.
 
     Attributes:
-        proof: of the bundle's graphs, against the imported network; None if none was wanted.
+        proof: parity of the bundle's graphs and the imported network; None if no proof was wanted.
         agreement: of that network with another engine that reads the same files; None where it
             isn't installed, or if no proof was wanted.
         reference: the name of that engine.
         directions: the bundle's directions.
         name: the bundle's name.
-        search: of the bundle, as `Bundle.search`.
+        search: the bundle's default search, as `Bundle.search`.
     """
 
     proof: ParityReport | None
@@ -74,8 +74,8 @@ def import_directory(
         sentences: to prove it on; by default `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
             not proven, which its provenance says.
-        threads: of the proof, as in `export.parity.check_parity`.
-        on_progress: likewise.
+        threads: threads for the proof, as in `export.parity.check_parity`.
+        on_progress: called during the proof, as in `export.parity.check_parity`.
         origin: where the directory is from, for the bundle's provenance.
 
     Raises:

@@ -68,8 +68,8 @@ class ParityReport:
         num_disagreeing: sentences that exceed a tolerance.
         num_tokens: compared target positions.
         num_unsure: positions at which the checkpoint's two best tokens are within the noise.
-        largest_difference, mean_difference: of log-probabilities.
-        noise: of the precision, in nats, see `Tolerance`.
+        largest_difference, mean_difference: differences between log-probabilities, in nats.
+        noise: the precision's `Tolerance.noise`, in nats.
         rounding_difference: the mean difference that rounding the weights alone makes; None where
             the usual tolerance was enough.
     """

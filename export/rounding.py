@@ -28,12 +28,14 @@ _MOST = 0.2
 
 @dataclass(frozen=True)
 class RoundingDifferences:
-    """How the network with rounded weights differs from itself, as in `Tolerance`.
+    """How the network with rounded weights differs from the exact network, as in `Tolerance`.
 
     Attributes:
-        mean, largest: of the log-probabilities of its best tokens.
-        gap: the largest by which a token that it prefers is worse in the exact network.
-        identical: share of sentences in which it prefers the same tokens everywhere.
+        mean, largest: differences between log-probabilities, in nats, over the best tokens of the
+            rounded network.
+        gap: by how many nats, at most, the exact network prefers another token to the one that the
+            rounded network prefers.
+        identical: share of sentences in which both networks prefer the same tokens everywhere.
     """
 
     mean: float

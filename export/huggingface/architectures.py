@@ -39,7 +39,7 @@ class Family:
     Attributes:
         name: as people know it.
         norm: see `ModelConfig`.
-        embedding_norm: likewise.
+        embedding_norm: see `ModelConfig`.
         position_offset: rows of the position table before the first token's.
     """
 

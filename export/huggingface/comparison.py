@@ -31,8 +31,9 @@ class TransformersComparison:
 
     Attributes:
         transformers: the library's version.
-        num_sentences: whose token ids, states, logits and greedy translations agree.
-        largest_difference: of any logit.
+        num_sentences: number of sentences that were compared; their token ids, states, logits and
+            greedy translations agree.
+        largest_difference: the largest difference between the two networks' logits.
     """
 
     transformers: str

@@ -29,7 +29,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "renormalize_logits": (None, False),
 }
 
-# What they are called there, in the order in which they count.
+# The names that transformers has for our options; the first one that is set counts.
 _THEIR_NAMES = {
     "beam_size": ("num_beams",),
     "max_new_tokens": ("max_new_tokens", "max_length"),

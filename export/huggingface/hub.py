@@ -18,7 +18,7 @@ def locate(source: str, revision: str | None = None) -> tuple[Path, dict[str, An
 
     Args:
         source: a directory, or a name on the hub, from which the model is downloaded.
-        revision: of a model on the hub; the newest one by default.
+        revision: branch, tag or commit of a model on the hub; by default the newest commit.
 
     Raises:
         ExportError: there is no such directory, and the hub has no such model or can't be reached.

@@ -21,9 +21,9 @@ class JsonTokenizerFile:
     """A tokenizer.json.
 
     Attributes:
-        content: for `model.bundle.segmenters.JsonSegmenter`.
-        ids: of all pieces.
-        special_ids: of those that stand for no text.
+        content: the file's bytes, for `model.bundle.segmenters.JsonSegmenter`.
+        ids: the token id of each piece.
+        special_ids: token ids of the pieces that stand for no text.
     """
 
     content: bytes

@@ -42,7 +42,7 @@ class Vocabularies:
 
     Attributes:
         source, target: the vocabularies.
-        unk_id: of the token that stands for unknown pieces.
+        unk_id: id of the token that stands for unknown pieces.
         language_ids: the tokens of languages, by what the model calls these; none if it has one
             direction.
         opens_target: whether the target language's begins the translation, and the source
@@ -97,7 +97,7 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
     Args:
         directory: the model's directory.
         source: BCP-47 code of the language that is translated from.
-        target: of the language that is translated to.
+        target: BCP-47 code of the language that is translated to.
 
     Raises:
         ExportError: a file is missing or can't be read, or the model has no such language; names

@@ -139,7 +139,7 @@ def _tensors(model: Transformer) -> dict[str, Tensor]:
         if bias is None
         else bias.detach().clone().unsqueeze(0),
     }
-    # Their table has all sines before the cosines; where the file holds one, it is taken.
+    # transformers makes a table with all sines before the cosines, unless the file holds a table.
     positions = torch.from_numpy(sinusoidal_positions(config.max_positions, config.d_model))
     for stack in ("encoder", "decoder"):
         tensors[f"model.{stack}.embed_positions.weight"] = positions.clone()
@@ -150,7 +150,7 @@ def _tensors(model: Transformer) -> dict[str, Tensor]:
 
 
 def renamed(name: str) -> str:
-    """Their name of a weight of ours that belongs to a layer, or to a stack's end."""
+    """The name that transformers has for a weight of a layer, or of the norm after a stack."""
     if layer := LAYER.fullmatch(name):
         stack, number, block, kind = layer.groups()
         return f"{stack}.layers.{number}.{THEIRS[block]}.{kind}"

@@ -68,10 +68,10 @@ class MarianDirectory(ModelDirectory):
     """The model as `ModelDirectory` shows one; all weights by MarianMT's names.
 
     Attributes:
-        weights: the .npz.
+        weights: the .npz file.
         options: Marian's options of the network.
-        contents: of the tokenizer's files in MarianMT's format, by name.
-        sizes: of the vocabularies, source and target.
+        contents: the tokenizer's files in MarianMT's format, by file name.
+        sizes: tokens in the source vocabulary and in the target vocabulary.
     """
 
     weights: Path

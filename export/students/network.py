@@ -91,7 +91,7 @@ class StudentNetwork:
         file: the weights.
         options: `special:model.yml`.
         arrays: float32 numbers by Marian's names, matrices [in, out].
-        precision: of the weights in the file, for people.
+        precision: the file's number type, such as "float32" or "intgemm8 with alphas"; for people.
         alphas: by which the engines of such files multiply the inputs of a matrix before they round
             them to 8 bits, by our names of the linear maps; empty if the file has none.
     """
