@@ -108,11 +108,11 @@ def fit(
     the wrong order are pooled (isotonic regression; Barlow et al., 1972). Each bin is a point.
 
     Args:
-        source: BCP-47 code.
-        target: likewise.
+        source: BCP-47 code of the source language.
+        target: BCP-47 code of the target language.
         scores: mean log-probability of each sentence's translation.
-        values: its chrF, 0 to 1.
-        num_bins: at most; each holds two sentences or more.
+        values: chrF of each translation, 0 to 1.
+        num_bins: the most bins; each holds two sentences or more.
 
     Raises:
         CalibrationError: there is no sentence.

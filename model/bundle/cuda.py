@@ -67,7 +67,7 @@ class CudaRuntime:
         raise CudaError(f"{name}: {what.decode()}: {why.decode()}")
 
     def create(self, name: str, *arguments: Any) -> int:
-        """What the function `name` makes: an address, or a handle that is one."""
+        """Call a function that makes an object, and return the object's address or handle."""
         made = ctypes.c_void_p()
         self.call(name, ctypes.byref(made), *arguments)
         return made.value or 0

@@ -20,7 +20,7 @@ class DirectionError(LanguageError):
     """A model has no such direction, or several.
 
     Attributes:
-        side: whose language is the reason.
+        side: the side of the language that caused the error.
     """
 
     def __init__(self, side: Side, message: str, choices: Iterable[str] = ()) -> None:
@@ -89,12 +89,13 @@ class Directions:
         return self.is_one or not source or source != target
 
     def choose(self, source: str, target: str) -> tuple[str, str]:
-        """The direction that is meant: codes of `sources` and `targets`.
+        """The direction that a request means: a code of `sources`, and one of `targets`.
+
+        A code can be longer or shorter than the model's: `en-GB` for `en`.
 
         Args:
-            source: a BCP-47 code, which can be longer or shorter than the model's; "" if only one
-                is possible.
-            target: likewise.
+            source: BCP-47 code of the source language; "" if only one is possible.
+            target: BCP-47 code of the target language; "" if only one is possible.
 
         Raises:
             DirectionError: a language is missing, unknown or ambiguous.

@@ -33,7 +33,7 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
     """Compare the inputs and outputs of a graph with the manifest.
 
     Args:
-        bundle: whose manifest it is.
+        bundle: the bundle with the manifest.
         graph: the graph's file.
         session: the graph's session.
 

@@ -49,10 +49,10 @@ class PieceTokenizer(Tokenizer):
     leaves out special tokens, and `unk_id`.
 
     Args:
-        vocabulary: of this language.
-        config: of the model, whose special ids are taken. Its `vocab_size` can be larger than the
-            vocabulary: the rest is never chosen.
-        target: of the target language; None if this is it.
+        vocabulary: this language's vocabulary.
+        config: the model's config, which names the special ids. Its `vocab_size` can be larger than
+            the vocabulary: the further ids are never chosen.
+        target: the target language's tokenizer; None if this one is it.
 
     Raises:
         TokenizerError: the vocabulary's model can't be read, or there are too many pieces.
@@ -155,16 +155,16 @@ class PieceTokenizer(Tokenizer):
         special_ids: Collection[int] = (),
         cleans_up: bool = False,
     ) -> PieceTokenizer:
-        """The source language's tokenizer, from what `files()` gave, in that order.
+        """The source language's tokenizer, from the files that `files()` names.
 
         Args:
-            files: their paths.
-            config: of the model.
-            read: gives the content of one.
-            prefix_ids: as in `PieceVocabulary`, of the source language.
-            start_ids: likewise, of the target language.
-            special_ids: likewise, of both.
-            cleans_up: likewise, of the target language.
+            files: paths of the files, in the order of `files()`.
+            config: the model's config.
+            read: returns the content of a file.
+            prefix_ids: the source language's `PieceVocabulary.prefix_ids`.
+            start_ids: the target language's `PieceVocabulary.start_ids`.
+            special_ids: both languages' `PieceVocabulary.special_ids`.
+            cleans_up: the target language's `PieceVocabulary.cleans_up`.
 
         Raises:
             TokenizerError: a file can't be read; names it.

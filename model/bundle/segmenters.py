@@ -229,7 +229,7 @@ def plain_tokenizer(fields: dict[str, Any]) -> tuple[bytes, dict[str, int], set[
     """A tokenizer.json in which special symbols of a text are text like any other.
 
     Args:
-        fields: of the file as `transformers` wrote it; its "model" is changed.
+        fields: the file as `transformers` wrote it, parsed. Its "model" is changed in place.
 
     Returns:
         The file for `JsonSegmenter`, the ids of all pieces, and those that are special.

@@ -99,13 +99,16 @@ class Tokenizer:
         """Where each token of `encode(text)` stands in `text`.
 
         White space before a token is not part of it. A token without a character of its own has an
-        empty span: of a character that is spelt in bytes, all bytes but the last.
+        empty span. Of the tokens that spell a character in bytes, only the last has its span.
         """
         found = self._processor.encode(text, return_type="offset_mapping")
         return text_spans(text, found["offsets"])
 
     def decoded_spans(self, token_ids: Sequence[int]) -> list[Span]:
-        """Where each token stands in `decode(token_ids)`, likewise; padding, BOS, EOS nowhere."""
+        """Where each token stands in `decode(token_ids)`, with spans as in `encoded_spans`.
+
+        Padding, BOS and EOS have empty spans.
+        """
         spans = iter(text_spans(*self._decoded_offsets(token_ids)))
         end = 0
         placed = []

@@ -67,9 +67,9 @@ def paragraphs(
         pairs: sentences, in document order where there are documents.
         documents: a document's id for each pair; without, sentences are joined at random.
         generator: source of randomness.
-        share: of the sentences that become part of a run.
-        longest: sentences in a run.
-        characters: in the longer side of a run.
+        share: share of the sentences that become part of a run, 0 to 1.
+        longest: the most sentences in a run.
+        characters: the most characters in the longer side of a run.
     """
     indices = [i for i, pair in enumerate(pairs) if all(map(_SENTENCE_END.search, pair))]
     if documents is None:

@@ -43,8 +43,8 @@ def fault(source: str, target: str, languages: tuple[str, str]) -> str | None:
     """Why a pair should be left out; None for a good one.
 
     Args:
-        source: as `tidy` gives it.
-        target: likewise.
+        source: the source side, tidied (`tidy`).
+        target: the target side, tidied (`tidy`).
         languages: ISO 639-1 codes of the two sides.
     """
     if not source or not target:

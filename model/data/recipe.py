@@ -150,10 +150,10 @@ class Optimization(_Section):
         cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
         optimizer: "adamw" for all weights; or "muon" for the matrices of the layers (Jordan et al.,
             2024), and AdamW for embeddings, the output projection, norms and biases.
-        muon_learning_rate: of Muon, at its peak; by default `learning_rate`.
+        muon_learning_rate: Muon's learning rate at its peak; by default `learning_rate`.
         muon_momentum: share of the average in Muon's average of gradients.
-        adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
-        weight_decay: of AdamW and Muon; with 0, AdamW is plain Adam.
+        adam_beta1, adam_beta2, adam_epsilon: coefficient of AdamW (section 5.3).
+        weight_decay: weight decay of AdamW and Muon; with 0, AdamW is plain Adam.
         label_smoothing: section 5.4.
         clip_norm: largest gradient norm; 0 does not clip.
         precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
@@ -213,7 +213,7 @@ class Validation(_Section):
     Attributes:
         every_updates: updates between two validations.
         beam_size: width of the beam for validation translations.
-        max_sentences: of each corpus, evenly spread; 0 takes all.
+        max_sentences: the most sentences of each corpus, evenly spread; 0 takes all.
         patience: validations without a better score before training stops; 0 never stops early.
         metric: what "better" means: BLEU averaged over the validation corpora, or loss.
         samples: sentences that are shown with reference and translation.

@@ -129,7 +129,7 @@ class EpochBatches:
     Attributes:
         encoded: the pairs as token ids.
         plan: indices of each batch's pairs.
-        tokenizer: whose ids they are.
+        tokenizer: the tokenizer that made the token ids.
         text: the pairs as text, with their alignments where those were read.
     """
 

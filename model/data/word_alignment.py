@@ -43,7 +43,7 @@ def token_links(
     """The pairs (source token, target token) whose words are linked.
 
     Args:
-        tokenizer: whose likeliest segmentation of both texts is meant.
+        tokenizer: divides both texts into tokens, by their likeliest segmentation.
         source: a text.
         target: its translation.
         alignment: links of their words, in Pharaoh's format.

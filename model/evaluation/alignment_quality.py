@@ -106,7 +106,7 @@ def measure(
     """The counts of each way to read an alignment out of the decoder.
 
     Args:
-        checkpoint: whose attention is read.
+        checkpoint: the model; its attention weights are read.
         pairs: sentences and their translations; none longer than the model's positions.
         words: a dictionary, as from `dictionary`.
     """

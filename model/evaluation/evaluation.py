@@ -97,7 +97,7 @@ def translate_ids(
         options: a beam search; None is greedy.
         batch_tokens: source tokens in a batch, hypotheses and padding counted.
         on_progress: called after each batch with the number of sentences that it had.
-        start_ids: of a greedy search, as in `greedy_search`.
+        start_ids: token ids that every translation of a greedy search begins with.
 
     Raises:
         ValueError: a source is longer than the model's positions.

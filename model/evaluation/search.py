@@ -167,7 +167,7 @@ def beam_search(
 
     A step takes the best 2k continuations of a sentence's beam. Those that end with EOS and are
     among the best k are finished; the first k that don't end go on. At the length limit the best
-    k continuations are hypotheses as they stand.
+    k continuations are hypotheses without EOS.
 
     Args:
         model: in evaluation mode.

@@ -136,7 +136,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """Read what `save_checkpoint` wrote.
 
     Args:
-        folder: of the checkpoint, or of a run, as in `checkpoint_folder`.
+        folder: a checkpoint's folder, or a run's, as in `checkpoint_folder`.
 
     Raises:
         CheckpointError: a file is missing, damaged or of another format.

@@ -109,7 +109,7 @@ def reduced(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def restored(part: dict[str, Any]) -> dict[str, Any]:
-    """What `reduced` was given, as far as it can be known."""
+    """The inverse of `reduced`, as far as it can be known: moments from means, averages of 0."""
     weights = {}
     for index, kept in part["state"].items():
         second = kept.get(_SECOND)

@@ -62,7 +62,7 @@ class Trainer:
         recipe: what to train.
         data: what to learn from, if it is not to be read from the recipe's files.
         device: "auto", "cpu" or "cuda".
-        threads: of the CPU; 0 measures how many are fastest.
+        threads: CPU threads; 0 measures how many are fastest.
         show_progress: whether a terminal gets a progress bar.
     """
 
