@@ -1,6 +1,6 @@
-"""The use cases: one file for each thing that a client can ask for, whatever interface it uses.
+"""The use cases: one file for each thing that a client can ask for, over any interface.
 
-Domain values in, domain values and the errors of `service.errors` out. In each use case the order
-is the same: the caller, the key's permission and charge, the models, the work, the answer. An
-interface runs them within a `RunningCall`, which authenticates, limits, counts and logs a call.
+A use case takes and returns domain values, and raises the errors of `service.errors`. Each one
+checks and charges the key, chooses the models, does the work and returns the answer, in this order.
+An interface runs it within a `RunningCall`, which authenticates, limits, counts and logs the call.
 """

@@ -61,7 +61,7 @@ class Backend:
 
     @property
     def any_translator(self) -> Translator:
-        """A translator, for limits, which are the same for all. Raises UnavailableError."""
+        """A translator; all have the same limits. Raises UnavailableError."""
         return next(iter(self.registry)).translator
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of a call from its context: request id, client, peer, deadline."""
+"""The context of a call: request id, client, peer, deadline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAST_PART, _LEAST_SECONDS, _MOST_SECONDS = 0.1, 0.1, 2.0
 
 
 class Context(Protocol):
-    """What a front knows of a call. gRPC's context is one, by these names."""
+    """The part of gRPC's context that calls need. Fronts over HTTP have a context like it."""
 
     def invocation_metadata(self) -> Any:
         """Pairs of a name in lower case and a value, or None."""
@@ -47,13 +47,13 @@ class CallContext:
     """A call in progress.
 
     Attributes:
-        deadline: of the client, in seconds of `time.monotonic`; None without one.
-        request_id: identifies the call in the log.
-        client: identifies the client, for fairness: the tenant or the name of its key, otherwise
-            "id:" and the name that it sends, or its address without the port.
+        deadline: the client's deadline, in seconds of `time.monotonic`; None without one.
+        request_id: id of the call in the log.
+        client: id of the client, for fairness: the tenant or the name of its key, otherwise "id:"
+            and the name that it sends, or its address without the port.
         client_id: the name that a client with a key sends, which divides its share; otherwise "".
         peer: address and port that the call came from.
-        grant: what the call may do; everything until it is authenticated.
+        grant: permissions of the call; until it is authenticated, it may do everything.
         facts: numbers and names for the log line of the call; never a text or a key.
     """
 
@@ -76,7 +76,7 @@ class CallContext:
         self._given_id = name
 
     def identify(self, grant: Grant) -> None:
-        """Set what the call may do, and whose it is."""
+        """Set the permissions and the client of the call, from its key."""
         self.grant = grant
         if (principal := grant.principal) is None:
             return
@@ -88,7 +88,7 @@ class CallContext:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the deadline; None without one."""
+        """Seconds until the deadline; None without one."""
         return None if self.deadline is None else self.deadline - self._clock()
 
     @property

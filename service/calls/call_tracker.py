@@ -55,12 +55,12 @@ class CallTracker:
             as much; calls beyond that are refused before their request is parsed.
         access: admits calls by their credentials; by default, all.
         tracing: begins traces; None for none.
-        clock: seconds that never go back, of deadlines.
+        clock: a clock of seconds that never goes back, for deadlines.
 
     Attributes:
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         answers: quota of the bytes of large answers until gRPC has sent them, by address.
-        refusals: holds refusals back, of as many calls as may be in progress.
+        refusals: holds refusals back, at most `max_calls` at a time.
         started: set when a call starts.
     """
 
@@ -98,7 +98,10 @@ class CallTracker:
                 return
 
     def calls_to_log(self, message: str, key: str) -> int:
-        """Calls of a kind of `_GATHERED`, with a key, to log now; 0 if the last line is recent."""
+        """Count a failed call, and return how many to log now; 0 if the last line is recent.
+
+        Calls with the same message (of `_GATHERED`) and the same key are logged together.
+        """
         lines = self._gathered.setdefault((message, key), _GatheredLines())
         if len(self._gathered) > _MAX_GATHERED:
             del self._gathered[next(iter(self._gathered))]  # the oldest
@@ -125,7 +128,7 @@ class _GatheredLines:
 class RunningCall:
     """A call from its arrival to its log line: a context manager around its handler.
 
-    It suppresses an exception of the block and keeps it, for the interface to send.
+    An exception of the block is suppressed and kept as `error`, for the interface to send.
     Nothing that outlives the block may refer to the request: gRPC keeps its own exception of an
     aborted call in a reference cycle if that exception's traceback leads to the call's context, and
     the garbage collector, which counts objects, does not see that such a cycle holds megabytes.
@@ -133,13 +136,13 @@ class RunningCall:
     Args:
         tracker: all calls.
         method: name of the method of the contract.
-        context: what the interface knows of the call.
+        context: the interface's context of the call.
         front: the API that the client uses, for the log; "" for the contract.
 
     Attributes:
-        code: once it has ended.
-        error: why it has failed; None if it succeeded, or was cancelled.
-        message: the message for the client, if it has failed.
+        code: status of the call, once it has ended.
+        error: the error of a call that failed; None if it succeeded, or was cancelled.
+        message: the message for the client, if the call failed.
     """
 
     def __init__(
@@ -162,7 +165,7 @@ class RunningCall:
 
     @property
     def request_id(self) -> str:
-        """Identifies the call in the log."""
+        """The id of the call in the log."""
         return self._call.request_id
 
     @property
@@ -187,14 +190,16 @@ class RunningCall:
         tracing.current.set(self._trace)
 
     async def authenticate(self, credential: str = "") -> None:
-        """Find out who makes the call; before anything else in the block.
+        """Identify the caller by its credential. Call this before anything else in the block.
 
-        The credential is one that the interface found in a body; otherwise the headers have it.
+        Args:
+            credential: a credential that the interface found in the body; "" to take the one in
+                the headers.
 
         Raises:
-            UnauthenticatedError: the credential is missing, or nobody's.
-            PermissionDeniedError: it does not allow this method.
-            QuotaError: it has no request left in this minute.
+            UnauthenticatedError: the credential is missing or unknown.
+            PermissionDeniedError: the key does not allow this method.
+            QuotaError: the key has no request left in this minute.
         """
         access = self._tracker.access
         if access.is_open:
@@ -210,10 +215,10 @@ class RunningCall:
         return "" if self._method in _METADATA_METHODS else self._call.client
 
     def take_quotas(self, num_bytes: int) -> None:
-        """Count the call and the bytes of its request, which has arrived, until the call ends.
+        """Take the call and the bytes of its request from the quotas, until the call ends.
 
         Raises:
-            ResourceExhaustedError: they are not within the quotas.
+            ResourceExhaustedError: a quota is used up.
         """
         calls, held = self._tracker.calls, self._tracker.bytes
         if not calls.take(1, self._client):
@@ -232,7 +237,7 @@ class RunningCall:
         self._num_bytes = num_bytes
 
     async def hold_refusal(self) -> None:
-        """Hold the error back if the client is refused time and again. Before it is sent."""
+        """Wait before the error is sent, if it is a refusal of a client that has had many."""
         if self.retry_after_seconds is not None:
             await self._tracker.refusals.hold(self._call.client, self._call.seconds_left)
 

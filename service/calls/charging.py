@@ -1,4 +1,4 @@
-"""What a request costs its key, and what priority the key gives it."""
+"""Charges requests to keys, and gives them the priorities of their keys."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ Texts = Sequence[str | tuple[str, str]]
 
 
 def charge(request: M, texts: Texts | None) -> M:
-    """Charge the current call with its texts, and check its priority.
+    """Charge the texts of the current call to its key, and check its priority.
 
-    The charge is given back if the call fails, unless by its client (`RunningCall`). Without texts,
-    which are in a document that is still to be read, the key needs one character at least.
+    If the call fails, the charge is given back, unless the client ended the call (`RunningCall`).
+
+    Args:
+        request: the request.
+        texts: the texts; None for a document that is not read yet. The key then needs at least one
+            character left, and is charged later.
 
     Returns:
         The request, with the priority that the key gives it.
@@ -45,7 +49,7 @@ def charge(request: M, texts: Texts | None) -> M:
 
 
 def give_back_failed(results: Sequence[Result], texts: Texts) -> None:
-    """Give back the characters of texts or pairs that have failed, unless by their client."""
+    """Give back the characters of texts or pairs that failed, unless the client ended the call."""
     grant = current_call().grant
     if grant.principal is None:
         return

@@ -10,13 +10,13 @@ from service.calls.requests import ModelRequest
 from service.text.detection import LanguageGuess
 
 MAX_DETECTED = 5
-"""Languages that are returned for a text."""
+"""The most languages that are returned for a text."""
 
 
 async def detect(backend: Backend, texts: Sequence[str]) -> list[Sequence[LanguageGuess]]:
     """The languages that each text may be in, the likeliest first. Raises DragomanError.
 
-    A text that shows nothing of its language has none.
+    The list is empty for a text that shows nothing of its language.
     """
     charge(ModelRequest(), texts)
     backend.check_count("contents", len(texts), "texts")

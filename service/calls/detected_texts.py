@@ -32,9 +32,10 @@ class DetectedText:
     """A text whose language was detected.
 
     Attributes:
-        language: what was detected.
-        route: how the text is translated; None if it is not.
-        error: why it is not; None if it need not be, because it is in the target language.
+        language: the detected language.
+        route: the models that translate the text; None if it is not translated.
+        error: the reason why the text can't be translated; None if it can, or if it is in the
+            target language.
     """
 
     language: LanguageGuess
@@ -48,7 +49,7 @@ def distinct_routes(texts: Iterable[DetectedText]) -> list[Route]:
 
 
 def check_target(backend: Backend, request: ModelRequest) -> None:
-    """Check what does not depend on the texts of a request.
+    """Check the target language and the model of a request, before its texts are read.
 
     Raises:
         NotFoundError: nothing translates into the target language; there is no such model.
@@ -68,7 +69,11 @@ async def detected_texts(
 ) -> list[DetectedText]:
     """The language and the route of each text, noted for the log and the metrics.
 
-    The texts are plain and within the limits; `field` names the field of a text, by its index.
+    Args:
+        backend: the server's parts.
+        request: the request.
+        texts: texts without markup, within the limits.
+        field: the name of a text's field, by the text's index; for errors.
 
     Raises:
         NotFoundError: nothing translates into the target language; there is no such model.
@@ -151,9 +156,9 @@ TranslateGroup = Callable[[Route, Sequence[str]], Awaitable[Sequence[TextResult]
 async def translate_groups(
     texts: Sequence[str], routed: Sequence[DetectedText], translate: TranslateGroup
 ) -> list[TextResult]:
-    """Translate texts with the routes that were found for them, those of a route together.
+    """Translate texts by their routes; texts with the same route are translated together.
 
-    Returns a result for each text, in order. Raises what `translate` raises.
+    Returns a result for each text, in order. Raises the errors of `translate`.
     """
     results = [_untranslated(text, found) for text, found in zip(texts, routed, strict=True)]
 

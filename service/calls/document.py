@@ -26,15 +26,15 @@ _MAX_WARNINGS = 100
 
 @dataclass
 class DocumentTotals:
-    """Figures of all texts of a document that were translated.
+    """Figures of the translated texts of a document.
 
     Attributes:
         num_source_tokens: tokens that the models read.
         num_target_tokens: tokens that they generated.
         queue_seconds: longest wait of a text.
         compute_seconds: longest computation of a text.
-        warnings: what is wrong with translations, the first ones.
-        num_warnings: number of all.
+        warnings: the first warnings, at most 100.
+        num_warnings: number of all warnings.
     """
 
     num_source_tokens: int = 0
@@ -61,11 +61,11 @@ class TranslatedDocument:
     """A translated document.
 
     Attributes:
-        content: the file.
-        num_segments: texts in it.
-        totals: figures of those that were translated.
+        content: the translated file.
+        num_segments: number of texts in the file.
+        totals: figures of the texts that were translated.
         route: the models; None if the document is in the target language.
-        detected: its language; None if the request names it.
+        detected: the document's language; None if the request names it.
     """
 
     content: bytes
@@ -78,7 +78,10 @@ class TranslatedDocument:
 async def translate_document(
     backend: Backend, file_name: str, content: bytes, request: TextRequest
 ) -> TranslatedDocument:
-    """Translate the texts of a file, and write it again. Raises DragomanError."""
+    """Translate the texts of a file, and write a file with the translations.
+
+    Raises DragomanError.
+    """
     call, max_characters = current_call(), backend.any_translator.limits.max_request_characters
     request = charge(request, None)
     route = await _route_before_reading(backend, request)
@@ -112,7 +115,7 @@ async def _route_before_reading(backend: Backend, request: TextRequest) -> Route
     """The route of a document; None if its language has to be detected.
 
     Raises:
-        DragomanError: the call fails whatever the document has in it, and need not read it.
+        DragomanError: the call fails with any document, so the document need not be read.
     """
     route = route_if_named(backend, request)
     if route is None:

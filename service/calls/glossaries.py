@@ -15,11 +15,17 @@ def glossary_owner() -> str:
 
 
 async def find_glossary(backend: Backend, name: str, source: str, target: str) -> Glossary:
-    """The glossary of a pair of languages with a name, or with an id that the caller owns.
+    """A glossary of the server by its name, or one of the caller's by its id.
+
+    Args:
+        backend: the server's parts.
+        name: name or id; "" for no glossary.
+        source: BCP-47 code of the language of the texts.
+        target: BCP-47 code of the language of the translations.
 
     Raises:
-        NotFoundError: there is none.
-        InvalidArgumentError: it is of other languages.
+        NotFoundError: there is no such glossary.
+        InvalidArgumentError: the glossary is for other languages.
     """
     if not name:
         return NO_GLOSSARY
@@ -29,7 +35,7 @@ async def find_glossary(backend: Backend, name: str, source: str, target: str) -
 
 
 def is_pair_served(backend: Backend, source: str, target: str) -> bool:
-    """Whether the caller can translate between two languages, whatever their region or script.
+    """Whether the caller can translate between two languages; region and script don't count.
 
     Raises UnavailableError.
     """

@@ -44,7 +44,10 @@ def list_languages(backend: Backend) -> dict[tuple[Languages, Languages], list[s
 def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequence[str]]:
     """The languages that the caller can translate into, by the language of the texts.
 
-    With a model, it alone translates; otherwise any, or two through a pivot language.
+    Args:
+        backend: the server's parts.
+        model: name of the only model that counts; "" for all models, and for pairs of models that
+            translate through a pivot language.
 
     Raises:
         NotFoundError: there is no such model.

@@ -1,10 +1,9 @@
-"""Holds refusals back from a client that repeats its calls at once, however often they are refused.
+"""Holds refusals back from a client that repeats refused calls at once.
 
-A refusal costs the server about as much as a small answer: a thousand calls that come again at once
-take the cores from the calls that are admitted, and everyone else's calls wait behind them until
-they are accepted. So a client gets some refusals at once, which is what a burst needs, and further
-ones at a steady rate. A call whose refusal is held back has left all quotas, and its request is
-released.
+A refusal costs the server about as much as a small answer. A thousand calls that are repeated at
+once would take the cores from the admitted calls, and delay the calls of other clients. So a client
+gets its first refusals at once, enough for a burst, and further ones at a steady rate. A call whose
+refusal is held back has left all quotas, and its request is released.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from service.engine.quota import Quota
 AT_ONCE = 100
 PER_SECOND = 100.0
 MAX_SECONDS = 10.0
-"""The longest time that a refusal is held back: of up to 1,000 calls that come again at once, the
-rate holds."""
+"""The longest time that a refusal is held back. A client that repeats up to 1,000 calls at once is
+held to the rate."""
 # Of this, at random, where the rate would take longer: calls that came together, and would come
 # together again, are spread.
 _LEAST_PART = 0.5
@@ -52,7 +51,7 @@ class RefusalPace:
         self._ended = asyncio.Event()
 
     def delay(self, client: str) -> float:
-        """Count a refusal, and return for how many seconds it is to be held back."""
+        """Count a refusal, and return the seconds for which it is to be held back."""
         now = self._clock()
         due = max(self._due.pop(client, -math.inf), now - AT_ONCE / PER_SECOND) + 1 / PER_SECOND
         self._due[client] = min(due, now + MAX_SECONDS)
@@ -63,7 +62,12 @@ class RefusalPace:
         return max(0.0, due - now)
 
     async def hold(self, client: str, seconds_left: float | None) -> None:
-        """Hold a refusal back."""
+        """Wait until a refusal may be sent.
+
+        Args:
+            client: the client, as `CallContext.client`.
+            seconds_left: seconds until the client's deadline; None without one.
+        """
         seconds = self.delay(client)
         if seconds_left is not None:
             seconds = min(seconds, _SHARE_OF_DEADLINE * seconds_left)
@@ -77,5 +81,5 @@ class RefusalPace:
             self.held.release(1, client)
 
     def end(self) -> None:
-        """Send what is held back, and hold nothing back any more: the server drains."""
+        """Send the refusals that are held back, and hold none back from now on."""
         self._ended.set()

@@ -38,9 +38,9 @@ class RequestParser:
     """Parses the requests of one service.
 
     Args:
-        service: full name; its contract must be imported.
+        service: full name of the service; its contract must be imported.
         max_entries: limits of repeated fields in one request, by field name.
-        pool: that the contract is in; by default, that of the generated stubs.
+        pool: descriptor pool with the contract; by default, the pool of the generated stubs.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RequestParser:
             raise _undecodable(self._types[method]) from exc
 
     def new(self, method: str, **fields: str) -> Message:
-        """A request of `method` with these fields."""
+        """A request of `method` with some fields set."""
         return self._classes[method](**fields)
 
     def _check_entries(self, data: bytes, kind: Descriptor) -> None:

@@ -11,7 +11,7 @@ from service.text.things.things import ALL_KINDS, ThingKind
 from service.translation.options import TranslateOptions
 
 OptionsOver = Callable[[TranslateOptions], TranslateOptions]
-"""From a model's default options to the options of a request for that model. May raise
+"""A function that turns a model's default options into the options of a request. It may raise
 InvalidArgumentError."""
 
 

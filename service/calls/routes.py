@@ -10,11 +10,16 @@ from service.errors import DragomanError, InvalidArgumentError
 from service.models.routing import Route
 
 AUTO = "auto"
-"""The source language of a request for the detection of its texts' languages."""
+"""The source language of a request that asks for detection."""
 
 
 def find_route(backend: Backend, request: ModelRequest, source: str) -> Route:
-    """The route of a request from a source language; "" if only one is possible.
+    """The route of a request.
+
+    Args:
+        backend: the server's parts.
+        request: the request.
+        source: BCP-47 code of the source language; "" if only one is possible.
 
     Raises:
         InvalidArgumentError: a language is missing, and there are several choices.
@@ -32,7 +37,7 @@ def find_route(backend: Backend, request: ModelRequest, source: str) -> Route:
 def named_route(backend: Backend, request: ModelRequest) -> Route:
     """The route of a request from its source language, noted for the log and the metrics.
 
-    Raises what `find_route` raises.
+    Raises the errors of `find_route`.
     """
     facts = current_call().facts
     try:
@@ -54,9 +59,9 @@ def named_route(backend: Backend, request: ModelRequest) -> Route:
 
 
 def route_if_named(backend: Backend, request: ModelRequest) -> Route | None:
-    """As `named_route`; None if the language of each text has to be detected.
+    """The route, as `named_route`; None if the language of each text has to be detected.
 
-    Raises what `find_route` raises.
+    Raises the errors of `find_route`.
     """
     if request.source.lower() == AUTO:
         return None
@@ -69,5 +74,5 @@ def route_if_named(backend: Backend, request: ModelRequest) -> Route | None:
 
 
 def for_log(code: str) -> str:
-    """The code of a language, as a client sent it; "invalid" for other texts, which no log has."""
+    """A client's language code, for the log; "invalid" for other text, which logs must not have."""
     return code if not code or is_language_code(code) else "invalid"

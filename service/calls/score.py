@@ -18,9 +18,15 @@ async def score(
     request: ModelRequest,
     options: Callable[[], ScoreOptions] = ScoreOptions,
 ) -> tuple[Sequence[PairResult], Route]:
-    """Score pairs of a text and its translation with one model, which has the route returned.
+    """Score pairs of a text and its translation with one model.
 
-    A result has the error of its pair, which does not fail the others. Raises DragomanError.
+    A pair that can't be scored has its error in its result, and does not fail the others.
+
+    Returns:
+        A result for each pair, in order, and the route of the model.
+
+    Raises:
+        DragomanError: the request is invalid or refused.
     """
     request = charge(request, pairs)
     backend.check_count("pairs", len(pairs), "pairs")

@@ -1,4 +1,4 @@
-"""Converts exceptions to the codes and messages that clients, metrics and logs have."""
+"""Converts exceptions to codes and messages for clients, metrics and logs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
 }
 
 CHARGED = (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
-"""Codes of calls and texts that are charged. Others cost nothing: nothing was computed, or for
-nobody. A client that disconnects, or has too little time, has had the server's work."""
+"""Codes of calls and texts that are charged; others cost nothing. A client that disconnects, or
+whose deadline passes, is charged because the server has worked for it."""
 
 
 def code_of(error: BaseException) -> grpc.StatusCode:
@@ -32,14 +32,14 @@ def code_of(error: BaseException) -> grpc.StatusCode:
 
 
 def message_of(error: BaseException, request_id: str) -> str:
-    """The message for a client: for a defect, only the id under which the log has it."""
+    """The message for a client. For a defect, it only names the id under which the log has it."""
     if code_of(error) is grpc.StatusCode.INTERNAL:
         return f"internal error; the server's log has it as {request_id}"
     return clipped(str(error))
 
 
 def clipped(text: str, max_bytes: int = 1000) -> str:
-    """`text`, shortened to fit a header of 8 KiB, which has it twice, escaped or in base64."""
+    """`text`, shortened so that headers of 8 KiB can hold it twice, escaped or in base64."""
     encoded = text.encode(errors="backslashreplace")  # lone surrogates: no message may hold them
     if len(encoded) <= max_bytes:
         return encoded.decode()

@@ -20,7 +20,7 @@ from service.translation.results import TextResult
 async def stream(
     backend: Backend, text: str, request: TextRequest
 ) -> AsyncGenerator[str | Translated, None]:
-    """The parts of a translation as they are made, then all of it. Raises DragomanError."""
+    """Yield the parts of a translation as they are made, then the whole. Raises DragomanError."""
     request = charge(request, [text])
     current_call().facts["texts"] = 1
     detected: list[DetectedText] = []

@@ -22,7 +22,13 @@ _FEW_ENTRIES = 50
 async def text_stages(
     backend: Backend, route: Route, request: TextRequest, *, streams: bool = False
 ) -> tuple[LinkedTranslator, TranslateOptions]:
-    """The translator of a request's texts, and the options for it; `streams` if it is to stream.
+    """The translator of a request's texts, and the options for it.
+
+    Args:
+        backend: the server's parts.
+        route: the models.
+        request: the request.
+        streams: whether the translation is streamed.
 
     Raises:
         InvalidArgumentError: an option is invalid; names the field.
@@ -39,7 +45,11 @@ async def text_stages(
 
 
 async def text_options(request: TextRequest, named: Glossary = NO_GLOSSARY) -> TextOptions:
-    """Options that are not for the translation of sentences; `named` is the request's glossary.
+    """The options of the stages above the translation of sentences: format, things, glossary.
+
+    Args:
+        request: the request.
+        named: the glossary that the request names.
 
     Raises:
         InvalidArgumentError: an unknown format, too many tags, or bad entries; names the field.

@@ -33,7 +33,7 @@ class Translated:
 
     Attributes:
         results: one for each text, in order.
-        route: the models of all texts; None if they took several routes, or none.
+        route: the models that translated all texts; None if there were several routes, or none.
         detected: the language of each text; empty if the request names it.
     """
 
@@ -44,7 +44,7 @@ class Translated:
     def language(self, index: int) -> tuple[str, float]:
         """The code of the detected language of a text, and its probability; "" and 0 without one.
 
-        A text that shows nothing of its language has the one that it was translated from.
+        For a text that shows nothing of its language, the one that it was translated from.
         """
         if not self.detected:
             return "", 0.0
@@ -56,7 +56,11 @@ class Translated:
 
 
 async def translate(backend: Backend, texts: Sequence[str], request: TextRequest) -> Translated:
-    """Translate texts. Raises DragomanError, but a text has its own error in its result."""
+    """Translate texts. A text that can't be translated has its error in its result.
+
+    Raises:
+        DragomanError: the request is invalid or refused.
+    """
     request = charge(request, texts)
     backend.check_count("contents", len(texts), "texts")
     detected: Sequence[DetectedText] = ()
@@ -76,7 +80,7 @@ async def translate(backend: Backend, texts: Sequence[str], request: TextRequest
 
 
 async def translate_all(backend: Backend, texts: Sequence[str], request: TextRequest) -> Translated:
-    """As `translate`, but the error of a text is raised. Raises DragomanError."""
+    """Translate texts, as `translate`. Raises DragomanError, also for the first bad text."""
     translated = await translate(backend, texts, request)
     for result in translated.results:
         if result.error is not None:
@@ -87,7 +91,7 @@ async def translate_all(backend: Backend, texts: Sequence[str], request: TextReq
 async def translate_or_copy(
     backend: Backend, texts: Sequence[str], request: TextRequest
 ) -> Translated:
-    """As `translate_all`, but texts in the target language are copied. Raises DragomanError."""
+    """Translate texts, or copy them if source and target are one language. Raises DragomanError."""
     if not _is_of_one_language(backend, request.source, request.target):
         return await translate_all(backend, texts, request)
     charge(request, texts)

@@ -1,7 +1,7 @@
 """DeepL's API, version 2, at its paths (https://developers.deepl.com/api-reference).
 
-Errors are `{"message": ...}`. What would change the meaning of a request, and is not supported, is
-refused; what only advises a translation is ignored (proto/FRONTS.md lists both).
+Errors are `{"message": ...}`. Options that are not supported are refused if they change the meaning
+of a request, and ignored if they only advise a translation (proto/FRONTS.md lists both).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUOTA_EXCEEDED = 456
 _STATUSES = {grpc.StatusCode.NOT_FOUND: 400, grpc.StatusCode.UNAUTHENTICATED: 403}
 _REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
-# What its own servers say for plans without a limit.
+# DeepL's servers return this limit for plans without one.
 _NO_LIMIT = 1_000_000_000_000
 _TRANSLATE = {
     "text": "a list of texts",
@@ -49,7 +49,7 @@ _FIELD_NAMES = {
 
 
 class DeepL(DeepLGlossaries):
-    """The front."""
+    """The front for clients of DeepL."""
 
     name = "deepl"
     title = "DeepL"
@@ -104,7 +104,7 @@ class DeepL(DeepLGlossaries):
 
     @operation("GET POST", "/v2/usage", "ListLanguages", "Tell what the key has used")
     async def _usage(self, fields: Fields, call: FrontCall) -> Any:
-        """The month's, or else the day's: whichever the key has a limit for."""
+        """The usage of the month; that of the day if the key only has a limit for a day."""
         figures = current_call().grant.figures()
         if figures is None:
             return _usage_of(0, None)
@@ -118,7 +118,7 @@ def _usage_of(count: int, limit: int | None) -> Any:
 
 
 def with_options(request: TextRequest, fields: Fields) -> TextRequest:
-    """The request, with the options among the parameters.
+    """The request, with the options that its parameters set.
 
     Raises:
         InvalidArgumentError: an option is not supported.
@@ -145,6 +145,6 @@ def with_options(request: TextRequest, fields: Fields) -> TextRequest:
 
 
 def _tags(fields: Fields) -> list[str]:
-    """The tags whose content is not translated: a list, or names with commas between."""
+    """The tags whose content is not translated, from a list or from names between commas."""
     tags = (tag.strip() for text in fields.texts("ignore_tags") for tag in text.split(","))
     return [tag for tag in tags if tag]

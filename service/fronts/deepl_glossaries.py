@@ -1,7 +1,7 @@
-"""Glossaries in DeepL's API: version 2, of one pair of languages, and version 3, of several.
+"""Glossaries in DeepL's API.
 
-A glossary is its owner's: of the tenant of the key, of the key, or, on a server without keys,
-everyone's.
+In version 2, a glossary has one pair of languages; in version 3, it has several. A glossary belongs
+to the tenant of a key, or to the key; on a server without keys, it belongs to everyone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEVERAL = {"dictionaries": "a list of objects with source_lang, target_lang, en
 
 
 def _operation(verb: str, path: str, summary: str, *parameters: dict[str, str]) -> Callable[[T], T]:
-    # Counted as Translate: who may translate with a glossary may make one.
+    # Counted as Translate: a key that may translate with a glossary may make one.
     return operation(verb, path, "Translate", summary, *parameters)
 
 
@@ -100,7 +100,7 @@ class DeepLGlossaries(Front):
         "PATCH", f"{_V3}/{{id}}", "Rename a glossary, or add entries", {**_NAME, **_SEVERAL}
     )
     async def _change(self, fields: Fields, call: FrontCall) -> Any:
-        """Another name, or further entries of one pair of languages."""
+        """Rename a glossary, or add entries for one pair of languages."""
         owner, glossary_id = glossary_owner(), call.path["id"]
         dictionaries = _given_several(fields, call)
         if len(dictionaries) > 1:
@@ -144,7 +144,7 @@ def _store(call: FrontCall) -> GlossaryStore:
 
 
 async def _single(call: FrontCall) -> StoredGlossary:
-    """A glossary that version 2 has. Raises NotFoundError."""
+    """The glossary that the path names, if it has one pair of languages. Raises NotFoundError."""
     found = await _store(call).get(glossary_owner(), call.path["id"])
     if len(found.dictionaries) != 1:
         raise NotFoundError("the glossary has not one pair of languages: ask /v3/glossaries")
@@ -193,7 +193,7 @@ def _named(glossary: StoredGlossary) -> dict[str, Any]:
 
 
 def _described(glossary: StoredGlossary) -> dict[str, Any]:
-    """As version 2 has it: of one pair of languages."""
+    """The description of a glossary in version 2, with one pair of languages."""
     [dictionary] = glossary.dictionaries
     return {**_named(glossary), "ready": True, **_counted(dictionary)}
 

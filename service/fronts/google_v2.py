@@ -41,7 +41,7 @@ _FIELD_NAMES = {
 
 
 class GoogleV2(Front):
-    """The front."""
+    """The front for clients of Google, version 2."""
 
     name = "google-v2"
     title = "Google, version 2"

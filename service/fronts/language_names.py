@@ -1,6 +1,7 @@
-"""The English names of languages, for interfaces of others that list them with names.
+"""The English names of languages, for fronts that list languages with names.
 
-Of ISO 639-1, and of some further languages that multilingual models have; as in the Unicode CLDR.
+The names are those of the Unicode CLDR: for all languages of ISO 639-1, and for some others that
+multilingual models have.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _BY_CODE = dict(pair.strip().split(":") for pair in _NAMES.replace("\n", " ").sp
 def language_name(code: str) -> str:
     """The name of a language by its BCP-47 code, with script and region: Chinese (Hant).
 
-    A language without a known name has its code.
+    The code itself if the name is not known.
     """
     base, _, subtags = code.partition("-")
     if (name := _BY_CODE.get(base.lower())) is None:

@@ -1,6 +1,7 @@
 """LibreTranslate's API, at its paths (https://docs.libretranslate.com/).
 
-A text is a string or a list of strings, and the answer is likewise. Errors are `{"error": ...}`.
+The texts are a string or a list of strings, and so is the translation. Errors are
+`{"error": ...}`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from service.translation.results import TextResult
 _AUTO = "auto"
 _DOCUMENT = "TranslateDocument"
 _MAX_ALTERNATIVES = 31
-# Its own servers answer with these.
+# LibreTranslate's servers answer with these statuses.
 _STATUSES = {
     grpc.StatusCode.NOT_FOUND: 400,
     grpc.StatusCode.UNAUTHENTICATED: 403,
@@ -86,7 +87,7 @@ _FIELD_NAMES = {
 
 
 class LibreTranslate(Front):
-    """The front."""
+    """The front for clients of LibreTranslate."""
 
     name = "libretranslate"
     title = "LibreTranslate"
@@ -168,7 +169,7 @@ class LibreTranslate(Front):
 
     @operation("POST", "/detect", "DetectLanguage", "Detect the language of a text", _DETECT)
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
-        # A list is one text, as on its own servers.
+        # A list is one text, as on LibreTranslate's servers.
         [languages] = await detect(call.backend, [" ".join(fields.needed_texts("q"))])
         found = [_detected(each.code, each.confidence) for each in languages]
         return found or [_detected(UNDETERMINED, 0.0)]
@@ -225,12 +226,15 @@ def _with_hypotheses(count: int, default: TranslateOptions) -> TranslateOptions:
 def alternatives(
     translation: TextResult, count: int, escape: Callable[[str], str] = str
 ) -> list[str]:
-    """Other translations of a text: the second-best of every sentence, the third-best, and so on.
+    """Other translations of a text.
+
+    The first has the second-best translation of every sentence, the next the third-best, and so on.
 
     Args:
         translation: a translation with its sentences.
-        count: at most; fewer if there are no more, or none if tags stand within sentences.
-        escape: from a sentence to how it stands in the text.
+        count: the most translations to return. There can be fewer, or none if tags stand within
+            sentences.
+        escape: writes a sentence in the format of the text.
     """
     made: list[str] = []
     for rank in range(1, count + 1):

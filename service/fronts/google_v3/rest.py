@@ -32,7 +32,7 @@ class GoogleV3(Front):
     prefixes = ("/v3/projects",)
 
     def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
+        """The operations of the front, by HTTP method and path."""
         return {
             (verb, parent + path): Operation(
                 CALLS[name].method,

@@ -1,4 +1,4 @@
-"""What is known of a call over HTTP: its headers, address and deadline, by the names of gRPC."""
+"""The context of a call over HTTP: headers, address and deadline, by the names of gRPC."""
 
 from __future__ import annotations
 

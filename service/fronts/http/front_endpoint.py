@@ -78,15 +78,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Operation:
-    """What a path of a front does.
+    """The operation of one path of a front.
 
     Attributes:
-        method: method of the contract that it is counted as.
-        handler: from the parameters of a request to its answer: a `FrontAnswer`, or a value to
+        method: method of the contract that calls are counted as.
+        handler: makes the answer from the parameters of a request: a `FrontAnswer`, or a value to
             write as JSON. May raise DragomanError.
-        summary: what it does, for documentation.
-        parameters: its parameters with what they mean, for documentation.
-        needs_key: whether it takes a key, on a server that has keys.
+        summary: a short description, for documentation.
+        parameters: meanings of the parameters, by name, for documentation.
+        needs_key: whether callers need a key, on a server that has keys.
         file: the parameter that is a file; "" for none.
     """
 
@@ -134,7 +134,7 @@ class Front:
     statuses: ClassVar[Mapping[grpc.StatusCode, int]] = {}
 
     def operations(self) -> dict[tuple[str, str], Operation]:
-        """Its operations, by HTTP method and path."""
+        """The operations of the front, by HTTP method and path."""
         return {
             route: operation(getattr(self, name))
             for kind in type(self).__mro__

@@ -103,7 +103,7 @@ class JsonRequestParser:
         return message
 
     def load(self, data: bytes) -> Any:
-        """What `data` holds, as JSON in UTF-8; nothing is `{}`.
+        """Parse JSON in UTF-8; an empty body is `{}`.
 
         Raises:
             UndecodableError: `data` is not JSON.

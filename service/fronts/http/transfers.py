@@ -1,4 +1,4 @@
-"""What is on its way over all connections together: bodies, answers, and the limits of both.
+"""The bodies and answers that are on their way over all connections, and their limits.
 
 Neither is in the quotas of calls: those are for requests that have arrived, so that clients that
 send or read slowly keep no call out, of gRPC's least of all.
@@ -29,13 +29,14 @@ class HttpLimits:
     """Limits of the HTTP front that are no settings.
 
     Attributes:
-        head_bytes: of a request's first line and headers.
-        head_seconds: from a connection's start, or a request's first byte, to the end of its
-            headers.
-        body_seconds: from the headers to the end of the body.
-        write_seconds: for a client to read what fills the connection's buffer.
-        write_bytes_per_second: the least rate at which it reads an answer, after `write_seconds`.
-        idle_seconds: between two requests on a connection.
+        head_bytes: the most bytes of a request's first line and headers.
+        head_seconds: the most seconds from a connection's start, or a request's first byte, to the
+            end of the request's headers.
+        body_seconds: the most seconds from the headers to the end of the body.
+        write_seconds: the most seconds that a client may take to read a full buffer.
+        write_bytes_per_second: the least rate at which a client must read an answer, after
+            `write_seconds`.
+        idle_seconds: the most seconds between two requests on a connection.
     """
 
     head_bytes: int = 32 * 1024
@@ -65,7 +66,12 @@ class Transfers:
     async def written(
         self, write: Callable[[], bytes], size: int, host: str
     ) -> AsyncIterator[bytes]:
-        """What `write` makes of about `size` bytes, in the quota until the block ends.
+        """The body of an answer, which counts in the quota until the block ends.
+
+        Args:
+            write: makes the body.
+            size: size of the answer's message, in bytes.
+            host: the client's address.
 
         Raises:
             ResourceExhaustedError: too many bytes are on their way to clients.

@@ -38,13 +38,13 @@ class _Kept:
 class TranslatedFiles:
     """Keeps files for ten minutes, each for its owner.
 
-    What is too much makes room: the oldest file goes of the owner whose files have the most bytes.
-    So those who send a lot lose their own files, not those of others.
+    When the limit is reached, the owner with the most bytes loses its oldest file. So clients that
+    send a lot lose their own files, not those of others.
 
     Args:
-        max_bytes: of all files together.
-        max_files: how many; a smaller file counts as `max_bytes / max_files`.
-        max_seconds: how long one is kept.
+        max_bytes: the most bytes of all files together.
+        max_files: the most files; a smaller file counts as `max_bytes / max_files`.
+        max_seconds: the seconds that a file is kept.
         clock: seconds, from any beginning.
     """
 
