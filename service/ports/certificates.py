@@ -60,7 +60,10 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def signature(self) -> tuple[tuple[int, int, int], ...]:
-        """What differs once a file is replaced, also through a symbolic link. Raises OSError."""
+        """A value that changes when a file is replaced, also through a symbolic link.
+
+        Raises OSError.
+        """
         files = [self.certificate, self.key, *([self.client_ca] if self.client_ca else [])]
         stats = [path.stat() for path in files]
         return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)

@@ -45,7 +45,7 @@ _DEFAULT_HEADERS = {
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
     b"cache-control": b"no-store",
 }
-# What pages of other origins may send and read. Cookies are nothing to the server.
+# Methods and headers that pages of other origins may use. The server ignores cookies.
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _REQUEST_HEADERS = (
     *("authorization", "x-api-key", "x-goog-api-key", "content-type"),

@@ -73,17 +73,17 @@ class TextRun:
 
     @property
     def raw(self) -> str:
-        """As in the document."""
+        """The run as it is in the document."""
         return "".join(item.raw for item in self.items)
 
     @property
     def text(self) -> str:
-        """Its text, without what is verbatim."""
+        """The text of the run, without verbatim parts."""
         return "".join(item.text for item in self.items if isinstance(item, Chars))
 
     @property
     def num_verbatim(self) -> int:
-        """The number of its verbatim items."""
+        """The number of verbatim items."""
         return sum(isinstance(item, Verbatim) for item in self.items)
 
     @property

@@ -19,9 +19,9 @@ class Format:
     """A format of documents.
 
     Attributes:
-        parse: the parts of a document.
-        encode: a part of a translation as it stands in a document.
-        begin: a translated run after what precedes it.
+        parse: divides a document into parts.
+        encode: escapes a part of a translation for the document.
+        begin: escapes the beginning of a translated run, where it would be markup otherwise.
         reserved: names that no placeholder may have, since a glossary puts them into translations.
     """
 

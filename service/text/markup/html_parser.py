@@ -203,8 +203,8 @@ def _inline_elements(
     """The indices of tags of elements that have text beside them, or an inline parent.
 
     Args:
-        tokens: of the document.
-        ends: as of `_matching_ends`.
+        tokens: the document's tokens.
+        ends: the index of each end tag by that of its start tag, as from `_matching_ends`.
         blocks: names of elements whose kind is known, and that are left out.
     """
     parents: list[int] = []  # of each token; -1 for the document
@@ -264,5 +264,5 @@ def _plain(raw: str) -> Chars:
 
 
 def encode(text: str) -> str:
-    """Text as it stands between tags."""
+    """Text with escapes, as it is written between tags."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

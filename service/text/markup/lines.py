@@ -22,8 +22,8 @@ def split_lines(lengths: Sequence[int], result: TextResult) -> list[TranslatedTe
     """The translation of each line of a text.
 
     Args:
-        lengths: of the lines, without the line break between two.
-        result: of the text, with links.
+        lengths: the length of each line in characters, without line breaks.
+        result: the result of the text, with links.
 
     Raises:
         InternalError: a line break was not copied.

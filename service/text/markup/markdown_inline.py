@@ -53,12 +53,12 @@ def label_of(text: str) -> str:
 
 
 def encode(text: str) -> str:
-    """Plain text as it stands in Markdown."""
+    """Plain text with escapes, as it is written in Markdown."""
     return _SPECIAL.sub(lambda match: "&amp;" if match[0] == "&" else "\\" + match[0], text)
 
 
 def begin_line(text: str) -> str:
-    """A run that is no item, heading or rule by what it begins with."""
+    """The run, with a beginning that would make it an item, heading or rule escaped."""
 
     def escaped(match: re.Match[str]) -> str:
         space, number, dot, mark = match.groups()
@@ -71,9 +71,9 @@ def parse_inline(text: str, breaks: Sequence[str], labels: Collection[str]) -> I
     """The items of a paragraph; a str is a block.
 
     Args:
-        text: with a line break for each of `breaks`.
-        breaks: how they stand in the document, with what begins the next line.
-        labels: of the links that the document defines.
+        text: the paragraph, with a line break for each of `breaks`.
+        breaks: line breaks as in the document, each with the markup that begins the next line.
+        labels: labels of the links that the document defines.
     """
     remaining = iter(breaks)
     for item in _Inline(text, labels).items():

@@ -124,8 +124,8 @@ class MarkupTranslator:
     Args:
         below: translates texts.
         options: the format, and what to leave alone.
-        limits: of the sentence translator; the longest document.
-        document_format: None for that of the options.
+        limits: the sentence translator's limits, among them the length of a document.
+        document_format: the format of the document; None for that of the options.
     """
 
     def __init__(

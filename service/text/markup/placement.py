@@ -41,9 +41,9 @@ def place(tree: RunTree, target: str, links: Sequence[Link]) -> Placed:
     """The tree in a translation: every node once, children within their parents.
 
     Args:
-        tree: of a run.
-        target: the translation of its text.
-        links: between the two, in the order of the translation.
+        tree: the tree of a run.
+        target: the translation of the run's text.
+        links: links between text and translation, in the order of the translation.
     """
     return _Placement(tree, target, links).place()
 
@@ -60,7 +60,7 @@ class _Placement:
             unit.node = max(owners, key=lambda node: node.depth, default=None)
         self._place_quotes()
         _fill(self._units, tree)
-        # What was copied and has white space, in the order of the source.
+        # Links of copied parts that contain white space, in the order of the source.
         self._copies = sorted(
             link
             for link in links

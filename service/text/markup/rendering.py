@@ -20,9 +20,9 @@ def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[
     """A run of the translated document.
 
     Args:
-        tree: of the run.
-        target: the translation of its text.
-        links: between the two.
+        tree: the tree of the run.
+        target: the translation of the run's text.
+        links: links between text and translation.
         encode: writes plain text in the document's format.
     """
     if target == tree.text:
@@ -42,7 +42,7 @@ class _Renderer:
         self._has_braces = any(
             not part.owner.placeholder and not {*part.text}.isdisjoint("{}") for part in tree.parts
         ) or any(name not in self._used for name in _IN_BRACES.findall(target))
-        # What was copied is written as in the source, with its entities and white space.
+        # Copied parts are written as in the source, with their entities and white space.
         self._copies = [
             link for link in links if tree.text[slice(*link.source)] == target[slice(*link.target)]
         ]
@@ -88,7 +88,7 @@ class _Renderer:
         return self._encode(text)
 
     def _spaced(self, node: Node, position: int) -> str:
-        """What covers no text, with the white space beside it that the translation lacks."""
+        """A node without text, with the white space beside it that the translation lacks."""
         text, target = self._tree.text, self._target
         before = text[node.start - 1 : node.start].isspace() if node.start else False
         after = text[node.end : node.end + 1].isspace()

@@ -56,9 +56,9 @@ class MarkupToken:
     """A part of a document.
 
     Attributes:
-        kind: what it is.
-        raw: as in the document.
-        name: of a tag; in lower case for HTML.
+        kind: the kind of the part.
+        raw: the part as it is in the document.
+        name: name of a tag; in lower case for HTML.
         is_complete: False for a section or a tag that the document ends in.
     """
 
@@ -84,7 +84,7 @@ _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>]|\Z)", re.IGNORECASE) for name
 
 
 class _Syntax:
-    """What tags and sections look like in one of the languages."""
+    """The patterns of tags and sections in one of the languages."""
 
     def __init__(self, name_start: str, sections: Sequence[tuple[str, str]]) -> None:
         name = rf"""{name_start}[^\s/<>"'=]*+"""

@@ -98,10 +98,10 @@ class RunTree:
 
     Attributes:
         run: the run.
-        text: for the model, with placeholders for verbatim text.
+        text: the text for the model, with placeholders for verbatim text.
         root: the tree.
-        parts: of the text.
-        starts: the first character of each part.
+        parts: the parts of the text, in order.
+        starts: the position in the text at which each part starts.
         verbatim: the nodes with placeholders.
     """
 
@@ -125,7 +125,7 @@ class RunTree:
         return max(owners, key=lambda node: node.depth, default=self.root)
 
     def raw(self, start: int, end: int) -> str:
-        """Some text without its tags as it stands in the document."""
+        """A part of the text as it is in the document, without tags."""
         found = []
         for begin, part in self._parts(start, end):
             whole = start <= begin and begin + len(part.text) <= end

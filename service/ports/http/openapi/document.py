@@ -79,7 +79,7 @@ def _described(front: Front, verb: str, path: str, operation: Operation) -> dict
 
 
 def _head(name: str, title: str, verb: str, path: str, summary: str) -> dict[str, Any]:
-    """What the description of each path has, of a front with a name and a title."""
+    """The common part of the descriptions of all paths, for a front with a name and a title."""
     return {
         "operationId": re.sub(r"\W+", "-", f"{name}-{verb.lower()}{path}").strip("-"),
         "tags": [title],
