@@ -50,10 +50,11 @@ class SentenceResult:
     """A sentence and its translations.
 
     Attributes:
-        source_text: as in the text.
-        hypotheses: best first.
-        source_tokens: what the model read, with EOS; empty unless alignments were requested.
-        confidence: of the best translation (`service.translation.confidence`); None without one.
+        source_text: the sentence, as in the text.
+        hypotheses: the translations, best first.
+        source_tokens: tokens that the model read, with EOS; empty unless alignments were requested.
+        confidence: expected chrF of the best translation, 0 to 1
+            (`service.translation.confidence`); None if it is not known.
     """
 
     source_text: str
@@ -123,16 +124,16 @@ class TextResult:
         text: the translation; "" if there is an error.
         finish_reason: LENGTH if a sentence reached its token limit, else EOS; ERROR if the model
             failed, None if it was not run because the text is bad.
-        num_source_tokens, num_target_tokens: of all sentences, without EOS.
+        num_source_tokens, num_target_tokens: tokens of all sentences, without EOS.
         was_split: whether a sentence was too long for the model and had to be split.
         error: why there is no translation; does not affect other texts of the request.
-        queue_seconds: from the call until the model began with the text.
-        compute_seconds: from then until its last sentence was done; other texts may have run at the
-            same time.
+        queue_seconds: seconds from the call until the model began with the text.
+        compute_seconds: seconds from then until its last sentence was done; other texts may have
+            run at the same time.
         sentences: those that the model translated, in order; empty unless requested.
         links: what each part of the translation comes from (`service.translation.links`), in the
             order of the translation; empty unless requested, and for an error.
-        terms: of a glossary that are in the text, in order.
+        terms: terms of the glossary that are in the text, in order.
         confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
             calibration, with a pivot, and for a text of copied sentences.
         warnings: what is wrong with translations of its sentences.
@@ -161,7 +162,7 @@ class PendingText:
         prepared: the text in pieces.
         pieces: those submitted.
         started_at: when the call began, in seconds of the engine's clock.
-        confidences: of the sentences, where the model has a calibration.
+        confidences: confidences of the sentences, if the model has a calibration.
         sentences: results of sentences, if the client requested them.
         outputs: the translation of each piece, with the separator before it.
         linked: links of the pieces, if they were requested.
@@ -245,11 +246,11 @@ def sentence_result(
 
     Args:
         piece: the sentence.
-        result: of its search.
-        tokenizer: the model's.
-        options: what to return.
+        result: the result of the sentence's search.
+        tokenizer: the model's tokenizer.
+        options: the request's options, which say what to return.
         scored: the result's hypotheses, scored, if alignments are requested.
-        confidence: of the best one.
+        confidence: the confidence of the best hypothesis; None if it is not known.
     """
     kind = options.return_alignments
 

@@ -18,7 +18,7 @@ class Attempt:
     """A translation to make.
 
     Attributes:
-        text: to translate, in one piece.
+        text: the text to translate, in one piece.
         prefix: the beginning of the translation.
         links: whether links are needed.
         scores: whether the log-probability is needed.
@@ -37,8 +37,8 @@ class Draft:
     """A translation of a version of a sentence.
 
     Attributes:
-        given: the sentence before and after what was changed before its translation.
-        standins: for each string that stands in for a part of the sentence, that part's text.
+        given: the sentence, before and after the edits that were made for the model.
+        standins: the text of the replaced part, by the string that stands in for it.
         result: the result of the translation.
     """
 
@@ -47,10 +47,10 @@ class Draft:
     result: TextResult
 
     def candidate(self, built: Mapping[str, str]) -> Candidate:
-        """The translation, with all parts in their places again.
+        """The translation, with each part of the sentence in place of its stand-in.
 
         Args:
-            built: what is put in place of some parts' text.
+            built: strings to put instead of some parts, by the text of the part.
         """
         tokens = {token: (token,) for token in self.standins}
         found = Occurrences(self.result.text, tokens).spans
@@ -73,7 +73,7 @@ Repair = Generator[Attempt, TextResult | None, Candidate]
 
 
 def rank(result: TextResult) -> tuple[bool, float]:
-    """What to prefer of two translations of a sentence: one with a word, then the likelier one."""
+    """A sort key for translations of a sentence: one with a word is better, then a likelier one."""
     return has_word(result.text), _mean_log_probability(result)
 
 

@@ -36,9 +36,9 @@ def flaws(
 
     Args:
         source: the sentence.
-        text: its translation.
-        source_things: where the sentence has things.
-        things: where the translation has them.
+        text: the translation.
+        source_things: places of things in the sentence.
+        things: places of things in the translation.
     """
     found = []
     rest = _without(text, (*things, *apostrophes_of(text)))
@@ -63,7 +63,15 @@ def flaws(
 
 
 def added_numbers(source: str, text: str, things: Sequence[Span], language: str) -> list[str]:
-    """Numbers of a translation that its sentence doesn't have, if it says none in words."""
+    """Numbers that only the translation has; none if the sentence has numbers in words.
+
+    Args:
+        source: the sentence.
+        text: the translation.
+        things: places of things in the translation; their numbers don't count.
+        language: BCP-47 code of the sentence. For languages without known words, the result is
+            empty.
+    """
     if not _DIGITS.search(text):
         return []
     pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
@@ -74,7 +82,7 @@ def added_numbers(source: str, text: str, things: Sequence[Span], language: str)
 
 
 def is_plausible(source: str, text: str) -> bool:
-    """Whether a translation can be that short or long."""
+    """Whether the length of a translation is plausible for its source."""
     words = _TOKEN.findall(source)
     num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
     if num_source >= 2 and not num_words and len(words) >= 2:

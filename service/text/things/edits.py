@@ -11,7 +11,7 @@ from model.bundle.tokenizer import Span
 
 @dataclass(frozen=True)
 class Edit:
-    """A part of a text, and what takes its place."""
+    """A replacement: a part of a text, and the string that takes its place."""
 
     span: Span
     text: str
@@ -21,12 +21,12 @@ class EditedText:
     """A text before and after edits.
 
     Args:
-        before: the text.
-        edits: of parts of it that don't overlap.
+        before: the text before the edits.
+        edits: edits of parts that don't overlap, in any order.
 
     Attributes:
-        text: after the edits.
-        spans: of what took the place of each part, in order.
+        text: the text after the edits.
+        spans: places of the new strings in the edited text, in order.
     """
 
     def __init__(self, before: str, edits: Iterable[Edit]) -> None:
@@ -44,11 +44,11 @@ class EditedText:
         self.text = "".join([*pieces, before[end:]])
 
     def after(self, span: Span) -> Span:
-        """Where a part of the text is now; one that touches an edit includes all of it."""
+        """The place of a part in the edited text, with all of each edit that the part touches."""
         return _moved(span, self._old, self.spans)
 
     def before(self, span: Span) -> Span:
-        """Where a part of the edited text was."""
+        """The place in the original text of a part of the edited text."""
         return _moved(span, self.spans, self._old)
 
 

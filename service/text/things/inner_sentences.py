@@ -41,7 +41,7 @@ class MakeInner(Protocol):
 def translated_message(
     message: str, make_inner: MakeInner
 ) -> Generator[Attempt, TextResult | None, str]:
-    """An ICU message with its branches translated; as it is if that is not reliable."""
+    """An ICU message with translated branches; unchanged if a translation has flaws."""
     edits: list[Edit] = []
     for span in branches_of(message):
         branch = message[slice(*span)]
@@ -58,7 +58,7 @@ def translated_message(
 
 
 def with_number_signs(sentence: ScannedSentence) -> ScannedSentence:
-    """A branch of a plural, whose # is a thing."""
+    """The sentence, a branch of a plural, with each # as a thing."""
     taken = [thing.span for thing in sentence.things]
     signs = [
         Thing(Form.PLACEHOLDER, Span(index, index + 1), "#")
@@ -72,7 +72,10 @@ def with_number_signs(sentence: ScannedSentence) -> ScannedSentence:
 def translated_quotes(
     sentence: ScannedSentence, make_inner: MakeInner
 ) -> Generator[Attempt, TextResult | None, dict[Span, str]]:
-    """Each quotation, translated by itself, with its marks; none if that is not reliable."""
+    """The translation of each quotation by itself, with its marks, by the quotation's place.
+
+    There are none if the marks are not in pairs, if there are too many, or if one has flaws.
+    """
     quotes = sentence.quotes
     pairs = list(zip(quotes[::2], quotes[1::2], strict=False))
     if len(quotes) % 2 or not 0 < len(pairs) <= _MAX_QUOTED:
@@ -101,7 +104,14 @@ def with_quoted(sentence: ScannedSentence, built: Mapping[Span, str]) -> Scanned
 
 
 def as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> list[Edit]:
-    """Puts marks that a sentence escapes in place of those of its translation, if all are there."""
+    """Edits that escape the quotation marks of a translation as in the sentence.
+
+    There are none if sentence and translation have different numbers of marks.
+
+    Args:
+        quotes: quotation marks of the sentence.
+        found: quotation marks of the translation.
+    """
     if len(found) != len(quotes):
         return []
     pairs = zip(quotes, found, strict=True)

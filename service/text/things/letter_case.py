@@ -1,11 +1,10 @@
-"""CAPITALS, Title Case and single words, which models read badly: few of their texts have them.
+"""CAPITALS, Title Case and single words: models translate them badly, as they have seen few.
 
-Such a sentence is translated as one in sentence case, and the translation gets its case:
-
-- CAPITALS of three words or more: always in sentence case, and the translation in capitals.
-- Title Case of three words or more, CAPITALS of one or two words, and a capitalised word alone that
-  comes back as it is: both as given and in another case. The translation with the higher mean
-  log-probability of its tokens is kept: names and abbreviations stay.
+- A sentence of three or more words in CAPITALS is translated in sentence case, and the translation
+  is put in capitals.
+- Title Case of three words or more, CAPITALS of one or two words, and a single capitalised word
+  that the model copies are translated twice: unchanged, and in another case. The translation with
+  the higher mean log-probability of its tokens is kept, so that names and abbreviations stay.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _SHAPES = bytes(0x41 if 0x41 <= byte <= 0x5A else byte for byte in range(256))
 
 
 class LetterCase(enum.Enum):
-    """How a sentence is written."""
+    """The letter case of a sentence."""
 
     USUAL = "usual"
     CAPITALS = "capitals"
@@ -89,7 +88,7 @@ def letter_case(text: str, language: str, things: Sequence[Span] = ()) -> Letter
     Args:
         text: the sentence.
         language: BCP-47 code of the text.
-        things: parts that don't count.
+        things: places of parts that don't count.
     """
     if len(text) > _MAX_CHARACTERS:
         return LetterCase.USUAL
@@ -107,14 +106,14 @@ def letter_case(text: str, language: str, things: Sequence[Span] = ()) -> Letter
 
 
 def recased(text: str, case: LetterCase, things: Sequence[Span] = ()) -> str:
-    """The sentence in lower case, but for its first letter, "I" and words of a title in capitals.
+    """The sentence in sentence case; one or two words are in lower case. The length is the same.
 
-    It is as long as the sentence. A word alone is all in lower case.
+    "I" stays a capital, and so do words of a title that are all in capitals.
 
     Args:
         text: the sentence.
-        case: its letter case.
-        things: parts that stay as they are.
+        case: the letter case of the sentence.
+        things: places of parts that stay as they are.
     """
     is_first = case not in (LetterCase.WORD, LetterCase.FEW_CAPITALS)
     pieces: list[str] = []
@@ -135,13 +134,13 @@ def recased(text: str, case: LetterCase, things: Sequence[Span] = ()) -> str:
 
 
 def restored(text: str, case: LetterCase, target: str, things: Sequence[Span] = ()) -> str:
-    """A translation in the case of its source. It is as long as before.
+    """A translation in the letter case of its source. The length is the same.
 
     Args:
         text: the translation of a recased sentence.
-        case: of the sentence.
+        case: the letter case of the sentence before it was recased.
         target: BCP-47 code of the translation. Languages without Title Case get sentence case.
-        things: parts that stay as they are.
+        things: places of parts that stay as they are.
     """
     if case in (LetterCase.CAPITALS, LetterCase.FEW_CAPITALS):
         changed = "".join(map(_upper, text))
@@ -189,7 +188,7 @@ def _first_upper(text: str) -> str:
 
 
 def _upper(character: str) -> str:
-    """Its capital, if that is one character: ß stays."""
+    """The capital of a letter, if it is one character; ß stays."""
     upper = character.upper()
     return upper if len(upper) == 1 else character
 

@@ -1,4 +1,4 @@
-"""ICU messages, such as {count, plural, one {# file} other {# files}}: where they are, and of what.
+"""Finds ICU messages, such as {count, plural, one {# file} other {# files}}, and their branches.
 
 The keywords and braces are copied, and each branch is translated as a sentence of its own.
 """
@@ -15,7 +15,7 @@ _BRACES = re.compile(r"[{}]")
 
 
 def messages_of(text: str) -> list[Span]:
-    """The messages of a text, in order, without those within another."""
+    """The places of the messages of a text, in order, without messages within another."""
     if "{" not in text or not _HEAD.search(text):
         return []
     found: list[Span] = []
@@ -33,7 +33,10 @@ def messages_of(text: str) -> list[Span]:
 
 
 def branches_of(message: str) -> list[Span]:
-    """The branches of a message, which can hold further messages. Empty for too many."""
+    """The places of the branches of a message; none if there are more than `MAX_BRANCHES`.
+
+    A branch can contain further messages.
+    """
     found: list[Span] = []
     depth = begun = 0
     for match in _BRACES.finditer(message):

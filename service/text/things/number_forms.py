@@ -1,9 +1,8 @@
-"""How a number may be written in a translation.
+"""The forms that a number may have in a translation.
 
-Numbers are copied, with two exceptions. The separators of the target language are as good as those
-of the source: `3.5` may become `3,5`, `10:30` `10.30`. And a number whose thousands are marked is
-written with the target's, because it would mean something else there: an English `1,250` is read as
-1.25 in German.
+Numbers are copied, with two exceptions. A model may use the separators of the target language:
+`3,5` for `3.5`, `10.30` for `10:30`. And a number with separators of thousands gets those of the
+target language, because it could be misread otherwise: in German, `1,250` is 1.25.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def preferred(number: str, source: str, target: str) -> str:
     Args:
         number: digits, with single separators between them.
         source: BCP-47 code of the text.
-        target: of the translation.
+        target: BCP-47 code of the translation.
     """
     point_there, point_here = _uses_point(source), _uses_point(target)
     if None in (point_there, point_here) or point_there == point_here:
@@ -80,7 +79,7 @@ def preferred(number: str, source: str, target: str) -> str:
 
 
 def forms(number: str, source: str, target: str) -> tuple[str, ...]:
-    """All ways to write the number that are right in a translation, the preferred one first."""
+    """All forms that are right for the number in a translation, the preferred one first."""
     best = preferred(number, source, target)
     if best != number:
         group, decimal = (".", ",") if _uses_point(source) else (",", ".")
@@ -94,7 +93,7 @@ def forms(number: str, source: str, target: str) -> tuple[str, ...]:
 
 
 def words(number: str, target: str) -> tuple[str, ...]:
-    """The number in words, if it is a small one and the language is known."""
+    """The words for a small number in a language; none for others, or in an unknown language."""
     table = _WORDS.get(target.split("-")[0].lower(), "").split()
     return tuple(table[int(number)].split("|")) if _is_below(number, len(table)) else ()
 
@@ -104,7 +103,7 @@ def _is_below(number: str, limit: int) -> bool:
 
 
 def _uses_point(language: str) -> bool | None:
-    """Whether decimals have a point; None if that is not known of the language."""
+    """Whether a language writes decimals with a point; None if that is not known."""
     subtag = language.split("-")[0].lower()
     if subtag in _POINT:
         return True

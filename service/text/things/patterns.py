@@ -1,7 +1,7 @@
 """The patterns of things, in order of precedence.
 
-No part of a pattern can match in several ways, and all that can fail after a long run either has a
-bounded length or can't begin within that run: linear time on any input.
+They take linear time on any input: no part of a pattern can match in several ways, and a part that
+can fail after a long run has a bounded length, or can't begin within that run.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def is_latin(language: str) -> bool:
 
 @functools.lru_cache(64)
 def foreign_words(language: str) -> re.Pattern[str] | None:
-    """Runs of words in scripts that a language doesn't use; None if any letter may be its own."""
+    """The pattern of words in scripts that a language lacks; None if its scripts are unknown."""
     own = scripts_of(language)
     if not own:
         return None

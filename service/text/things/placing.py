@@ -19,14 +19,17 @@ def with_tokens(
     forms: str,
     others: Iterable[Edit] = (),
 ) -> tuple[EditedText, dict[str, str]]:
-    """The text with a token in place of each part, neighbours with one; and what each stands for.
+    """The sentence with tokens in place of some parts; parts side by side share a token.
 
     Args:
         text: the sentence.
-        places: parts of it, and what is put into the translation for each.
-        standin: the format of a token.
-        forms: the translations of the sentence's terms, which no token is part of.
+        places: the string that the translation gets for each part, by the part's place.
+        standin: the format of a token, with a %d for its number.
+        forms: the translations of the sentence's terms; no token may be part of them.
         others: further edits; those of parts that get a token are left out.
+
+    Returns:
+        The edited sentence, and the string that the translation gets for each token.
     """
     groups: list[tuple[Span, str]] = []
     for span, put in sorted(places.items()):
@@ -46,7 +49,13 @@ def with_tokens(
 
 
 def edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = None) -> Candidate:
-    """The candidate after edits; with a link from `source` to the edit, which is then one."""
+    """The candidate after edits.
+
+    Args:
+        candidate: the candidate.
+        edits: edits of the translation; a single one if there is a `source`.
+        source: the part of the sentence that the edit is linked to; None for no such link.
+    """
     if not edits:
         return candidate
     changed = EditedText(candidate.text, edits)
@@ -60,7 +69,7 @@ def edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = No
 
 
 def appended(text: str, put: str) -> Edit:
-    """Puts a string at the end of a text, before its punctuation."""
+    """An edit that puts a string at the end of a text, before the punctuation."""
     end = len(text.rstrip().rstrip(_ENDS))
     before = " " if end and not text[end - 1].isspace() else ""
     after = " " if text[end : end + 1].isalnum() else ""
@@ -68,14 +77,21 @@ def appended(text: str, put: str) -> Edit:
 
 
 def spaced(text: str, span: Span, put: str) -> Edit:
-    """Puts a string over a part of a text, apart from the words beside it."""
+    """An edit that puts a string over a part of a text, with spaces between it and other words."""
     before = text[: span.start][-1:].isalnum() and put[:1].isalnum()
     after = text[span.end : span.end + 1].isalnum() and put[-1:].isalnum()
     return Edit(span, " " * before + put + " " * after)
 
 
 def place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span | None:
-    """The words that come from a part of the sentence, if nothing that is kept is among them."""
+    """The place of the words that translate a part of the sentence; None if it is not clear.
+
+    Args:
+        candidate: the translation.
+        source: the place of the part in the sentence.
+        put: the string that is to replace the words.
+        kept: needs that the words must not meet, because they would be lost.
+    """
     place = linked_place(candidate, source, len(put))
     if place is None:
         return None
@@ -84,7 +100,13 @@ def place(candidate: Candidate, source: Span, put: str, *kept: Needs) -> Span | 
 
 
 def linked_place(candidate: Candidate, source: Span, length: int) -> Span | None:
-    """The words that come from a part of the sentence, if they are few and together."""
+    """The place of the words that translate a part of the sentence, if they are few and together.
+
+    Args:
+        candidate: the translation.
+        source: the place of the part in the sentence.
+        length: characters of the string that is to replace the words.
+    """
     parts = candidate.linked(source)
     if not parts:
         return None

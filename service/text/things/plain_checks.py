@@ -16,7 +16,7 @@ _SMALL_CHARACTERS = 1000
 
 
 async def with_warnings(source: str, result: TextResult, rules: TermRules) -> TextResult:
-    """The result of a text without anything to take care of, with warnings."""
+    """The result of a text in which no sentence needs care, with warnings."""
     if not rules.kinds or result.error is not None:
         return result
     if len(result.text) <= _SMALL_CHARACTERS:

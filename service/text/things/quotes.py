@@ -22,9 +22,9 @@ class Quote(NamedTuple):
     r"""A quotation mark.
 
     Attributes:
-        span: where it is.
+        span: the place of the mark.
         text: the mark.
-        is_escaped: whether it is written so that a program reads it, as \" or &quot;.
+        is_escaped: whether the mark is escaped for a program, as \" or &quot;.
     """
 
     span: Span
@@ -33,14 +33,14 @@ class Quote(NamedTuple):
 
 
 def may_have_quotes(text: str) -> bool:
-    """Whether a text may have any: a fast scan."""
+    """Whether a text may have quotation marks: a fast scan."""
     if text.isascii():
         return '"' in text or " '" in text or text[:1] == "'" or "&" in text or "\\'" in text
     return _MAY_BE.search(text) is not None
 
 
 def apostrophes_of(text: str) -> list[Span]:
-    """Where apostrophes within words are written for programs, as in It&#39;s."""
+    """The places of escaped apostrophes within words, as in It&#39;s."""
     if "\\'" not in text and "&" not in text:
         return []
     return [Span(*match.span()) for match in _APOSTROPHE.finditer(text)]
@@ -51,7 +51,7 @@ def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
 
     Args:
         text: a sentence or its translation.
-        things: parts of it whose marks don't count.
+        things: places of parts whose marks don't count.
     """
     if not may_have_quotes(text):
         return []

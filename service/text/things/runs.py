@@ -23,7 +23,7 @@ _SHORTEST_RUN = 4
 
 
 def has_runs(text: str) -> bool:
-    """Whether a text repeats itself as models take further: "la la la", "hahaha", "aaah"."""
+    """Whether a text has a repetition that models may continue: "la la la", "hahaha", "aaah"."""
     words = text.lower().split()
     before = last = ""
     for word in words:
@@ -43,8 +43,8 @@ class Run(NamedTuple):
     """A part of a text that repeats itself.
 
     Attributes:
-        span: where it is.
-        unit: the length of what is repeated.
+        span: the place of the run.
+        unit: characters of the repeated string.
     """
 
     span: Span
@@ -52,17 +52,17 @@ class Run(NamedTuple):
 
     @property
     def length(self) -> int:
-        """In characters."""
+        """The length of the run in characters."""
         return self.span.end - self.span.start
 
     @property
     def num_units(self) -> int:
-        """How often the unit is there, about."""
+        """The number of repeated strings in the run, rounded up."""
         return -(-self.length // self.unit)
 
 
 def surplus_run(source: str, text: str) -> Span | None:
-    """The part of a translation that repeats itself beyond what its source repeats."""
+    """The part of a run in a translation that exceeds the longest run of its source."""
     found = _longest(text)
     if found is None:
         return None
@@ -75,7 +75,7 @@ def surplus_run(source: str, text: str) -> Span | None:
 
 
 def lost_run(source: str, text: str) -> Span | None:
-    """The run of a source that is little else, if its translation has no half of it."""
+    """The run that makes up most of a source, if the translation has less than half of it."""
     own = _longest(source)
     if own is None or own.length * 5 < len(source.strip()) * 3:
         return None
@@ -91,7 +91,7 @@ def own_run(source: str) -> Span | None:
 
 
 def without_run(source: str, text: str) -> Edit | None:
-    """The removal of what repeats itself, if the source does too; None if nothing does."""
+    """The removal of surplus repetition; None if there is none, or the source has no run."""
     span = surplus_run(source, text)
     if span is None or _longest(source) is None:
         return None

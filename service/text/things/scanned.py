@@ -1,4 +1,4 @@
-"""Sentences with something to take care of, and the rules of a request for them."""
+"""Sentences that need care, and the rules of a request for them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from service.text.things.wanted import overlap
 
 @dataclass(frozen=True)
 class TermRules:
-    """What a request wants of its sentences.
+    """The rules of a request for things, letter case and terms.
 
     Attributes:
         source, target: BCP-47 codes of the languages.
-        kinds: of things that are kept.
+        kinds: kinds of things that are kept.
         letter_case: whether sentences in CAPITALS and Title Case are translated in another case.
-        glossary: its terms.
-        term_methods: how to put a term that the model did not use, in order: "constrain" cuts the
-            translation before the term's words and goes on after the term, "replace" puts the term
-            over its words, "stand in" lets the model copy something in its place.
+        glossary: the glossary with the terms.
+        term_methods: methods to put a term that the model did not use, in the order in which they
+            are tried. "constrain" keeps the translation up to the words for the term, and lets the
+            model continue after the term. "replace" puts the term over these words. "stand in" lets
+            the model copy a token, which the term then replaces.
     """
 
     source: str
@@ -39,14 +40,14 @@ _NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])
 
 @dataclass(frozen=True)
 class ScannedSentence:
-    """A sentence with something to take care of.
+    """A sentence that needs care.
 
     Attributes:
         text: the sentence.
-        things: in it.
-        terms: of the glossary.
-        case: its letter case.
-        quotes: its quotation marks.
+        things: things in the sentence, in order.
+        terms: terms of the glossary in the sentence.
+        case: letter case of the sentence.
+        quotes: quotation marks of the sentence, in order.
     """
 
     text: str
@@ -57,7 +58,7 @@ class ScannedSentence:
 
     @classmethod
     def of(cls, text: str, rules: TermRules) -> ScannedSentence | None:
-        """The sentence; None if there is nothing to take care of."""
+        """The sentence with its things and terms; None if it needs no care."""
         sentence = cls.scanned(text, rules)
         has_any = sentence.things or sentence.terms or sentence.quotes or apostrophes_of(text)
         if has_any or sentence.case is not LetterCase.USUAL:
@@ -66,7 +67,7 @@ class ScannedSentence:
 
     @classmethod
     def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:
-        """The sentence with what is found in it."""
+        """The sentence with its things and terms, also if it has none."""
         things = tuple(find_things(text, rules.kinds, rules.source)) if rules.kinds else ()
         # A term of the glossary comes before a name that would be kept.
         taken = [thing.span for thing in things if thing.kind not in _NAMES]

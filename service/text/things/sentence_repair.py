@@ -1,7 +1,7 @@
-"""Decides what to ask of the model for one sentence, and makes its translation of the answers.
+"""Chooses the attempts for one sentence, and makes its translation from their results.
 
-Pure: `run` is a generator of attempts, to which the caller sends their results. So the attempts
-of many sentences can go to the model together.
+`run` is a generator: it yields attempts, and the caller sends their results. So the attempts of
+many sentences can go to the model together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from service.translation.links import Link
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 MAX_ATTEMPTS = 4
-"""Further translations of one sentence."""
+"""The most translations of one sentence after the first."""
 _MAX_DEPTH = 3
 # Most models copy these reliably: many placeholders of software look so.
 _STANDINS = ("{%d}", "%%%d", "XX%d")
@@ -44,15 +44,15 @@ class SentenceRepair:
 
     Args:
         sentence: the sentence.
-        rules: of the request.
+        rules: the request's rules.
         links: whether the translation needs links.
-        max_attempts: translations after the first.
-        is_shown: whether the first translation is shown, so that it is of the sentence as it is.
-        built: what to put for some things.
-        depth: in how many sentences this one is.
+        max_attempts: the most translations after the first.
+        is_shown: whether clients see the first translation; it is then made without stand-ins.
+        built: strings to put into the translation for some things, by the thing's place.
+        depth: number of sentences that contain this one, each within the next.
 
     Attributes:
-        warnings: what is wrong with the translation, once there is one.
+        warnings: the remaining flaws of the translation, once `run` has ended.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SentenceRepair:
         self._things = thing_needs(things, rules.source, rules.target, self._forms, self._built)
 
     def run(self) -> Repair:
-        """Yield attempts, take their results (None: the model failed), and return the best.
+        """Yield attempts, take their results (None: the model failed), and return the translation.
 
         The first result is never None.
         """
@@ -389,7 +389,10 @@ class SentenceRepair:
         return edited(candidate, edits)
 
     def used(self, candidate: Candidate) -> dict[str, int]:
-        """How often each term's translation is in a candidate, at most as often as the term."""
+        """The number of times that a candidate uses each term, at most its number in the sentence.
+
+        The keys are the terms as in the glossary.
+        """
         found = self._terms.found(candidate)
         counts: dict[str, int] = {}
         for match in self._sentence.terms:

@@ -1,8 +1,8 @@
-"""The stage that keeps things, applies glossaries and reads CAPITALS: over a translator of texts.
+"""The stage above a translator of texts that keeps things, applies glossaries and handles CAPITALS.
 
-A text without a sentence that needs care passes through. Otherwise, each such sentence is a text of
-its own for the translator below, and so is what stands between two of them. All sentences that need
-another attempt are translated together.
+A text in which no sentence needs care passes through. Otherwise, each sentence that needs care goes
+to the translator below as a text of its own, and so does the text between two of them. All
+sentences that need another attempt are translated together.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class TermsTranslator:
     """Translates texts, with care for things, terms and letter case.
 
     Args:
-        below: translates what is left.
-        rules: of the request.
-        limits: of the translator below.
+        below: the translator below, which translates the texts that this stage makes.
+        rules: the request's rules.
+        limits: the limits of the translator below.
     """
 
     def __init__(self, below: LinkedTranslator, rules: TermRules, limits: TranslatorLimits) -> None:
@@ -115,7 +115,7 @@ class TermsTranslator:
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream; as `LinkedTranslator.stream`.
 
-        A sentence that needs care is one delta.
+        The translation of a sentence that needs care is one delta.
         """
         options = options or TranslateOptions()
         options.check_streamable()

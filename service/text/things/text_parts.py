@@ -31,9 +31,9 @@ class TextPart:
     """A part of a text.
 
     Attributes:
-        separator: what is copied before it.
-        text: what is translated.
-        sentence: what it needs; None for text that the translator below takes as it is.
+        separator: the string before the part, which is copied.
+        text: the text to translate.
+        sentence: the sentence that needs care; None for text that goes to the translator below.
     """
 
     separator: str
@@ -42,7 +42,7 @@ class TextPart:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its translation is that of the translator below, if it is the only part."""
+        """Whether a text with only this part can go to the translator below unchanged."""
         return self.sentence is None and not self.separator
 
 
@@ -60,12 +60,13 @@ def _may_have_any(text: str, language: str) -> bool:
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:
-    """The parts of a text, which joined are the text. One part if nothing in it needs care.
+    """The parts of a text, in order. Joined, they are the text.
 
     Args:
-        text: any text. One that the translator below refuses is one part.
-        rules: of the request.
-        split_sentences: whether the text is split at all.
+        text: any text. A text that needs no care, or that the translator below refuses, is one
+            part.
+        rules: the request's rules.
+        split_sentences: whether the text is split into sentences.
     """
     if not may_need_care(text, rules) or not _is_valid(text):
         yield TextPart("", text)

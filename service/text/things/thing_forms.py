@@ -1,4 +1,4 @@
-"""How each thing may be written in a translation: as it is, or by a rule of the target language."""
+"""The forms that things may have in translations: unchanged, or by rules of the target language."""
 
 from __future__ import annotations
 
@@ -85,13 +85,14 @@ _ENDINGS = ("e", "en", "er", "es", "em")
 
 @dataclass(frozen=True)
 class ThingForms:
-    """How a thing may be written in a translation.
+    """The forms that a thing may have in a translation.
 
     Attributes:
-        right: the first is the one to put.
-        wrong: what a model writes instead, which is put right in its place.
-        is_exact: whether the thing is in the translation exactly as often as in the sentence.
-        given: what the model reads in its place; None for the thing itself, or a stand-in.
+        right: correct forms; the first is the one to put into a translation.
+        wrong: forms that models write by mistake; they are replaced by the first correct form.
+        is_exact: whether the translation must have the thing exactly as often as the sentence.
+        given: the string that the model reads instead of the thing; None for the thing itself, or
+            a stand-in.
     """
 
     right: tuple[str, ...]
@@ -137,7 +138,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
 
 
 def _converted(right: tuple[str, ...], text: str) -> ThingForms:
-    """Forms of which the thing as it is in the sentence may be none: then it is put right."""
+    """Forms for a thing that is converted. The thing itself is wrong unless it is among `right`."""
     wrong = () if text in right else (text,)
     return ThingForms(right, wrong, is_exact=False)
 

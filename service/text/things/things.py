@@ -1,4 +1,4 @@
-"""Finds what passes through a translation unchanged or by rule: placeholders, times, codes ..."""
+"""Finds the things of a text, which a translation copies or converts by rule: codes, times ..."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL_KINDS = frozenset(ThingKind)
 
 
 class Form(enum.Enum):
-    """The form of a thing: decides what of it may change, and what the model reads in its place.
+    """The form of a thing. It decides how the thing may change, and what the model reads instead.
 
     The names are those of the groups in `patterns.THING`.
     """
@@ -108,7 +108,7 @@ class Thing:
 
     @property
     def kind(self) -> ThingKind:
-        """Its kind."""
+        """The kind of the thing."""
         return _KINDS[self.form]
 
 
@@ -133,7 +133,7 @@ _SHAPES = bytes(
     0x41 if 0x41 <= byte <= 0x5A else 0x61 if 0x61 <= byte <= 0x7A else byte for byte in range(256)
 )
 _PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a")
-# What precedes an escape that is none, but a part of a path of Windows: C:\new
+# The text before a backslash that belongs to a path of Windows, and is no escape: C:\new
 _IN_PATH = re.compile(
     r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
 )
@@ -143,7 +143,7 @@ _CLOSING = {")": "(", "]": "["}
 
 
 def may_have_things(text: str, language: str = "en") -> bool:
-    """Whether a text may have any: one fast scan, for the many that have none.
+    """Whether a text may have things: one fast scan, for the many texts that have none.
 
     Args:
         text: any text.
@@ -173,7 +173,7 @@ def find_things(
 
     Args:
         text: any text.
-        kinds: those to find. What is within a thing of another kind is no thing of its own.
+        kinds: kinds of things to find. A part of a thing of another kind is never found.
         language: BCP-47 code of the text.
     """
     if not may_have_things(text, language):
@@ -228,7 +228,12 @@ def _merged(found: list[Thing], form: Form, pattern: re.Pattern[str], text: str)
 
 
 def without_capitals(things: list[Thing], text: str) -> list[Thing]:
-    """The things without acronyms that may be words in capitals, such as those of a headline."""
+    """The things without acronyms that may be words in capitals, as in a headline.
+
+    Args:
+        things: things of a sentence.
+        text: the sentence.
+    """
     acronyms = [thing for thing in things if thing.form is Form.ACRONYM]
     if not acronyms:
         return things
@@ -255,7 +260,7 @@ def _ends_sentence(text: str, end: int) -> bool:
 def may_be_word(text: str, start: int, end: int) -> bool:
     r"""Whether an escape may be the beginning of a word, as in \times, or of a name in a path.
 
-    It may if a letter in lower case follows a single one, and no end of a sentence precedes it.
+    It may if it is a single escape before a letter in lower case, and not after a sentence's end.
     """
     before, after = text[max(0, start - 1) : start], text[end : end + 1]
     return end - start == 2 and after.islower() and before not in _BEFORE_BREAKS
@@ -289,14 +294,14 @@ def _without_punctuation(url: str) -> str:
 
 
 class Occurrences:
-    """Where given strings are in a text: the longest first, so that they don't overlap.
+    """Occurrences of some strings in a text. They don't overlap: longer forms are found first.
 
     Args:
-        text: to search.
-        wanted: for each string its forms, as they may stand in the text.
+        text: the text to search.
+        wanted: the forms of each string that may be in the text, by the string's name.
 
     Attributes:
-        spans: for each string, in order of the text.
+        spans: places of each string in the text, in order, by the string's name.
     """
 
     def __init__(self, text: str, wanted: Mapping[str, Sequence[str]]) -> None:

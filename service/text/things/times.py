@@ -47,16 +47,16 @@ class ClockTime:
     minute: int
 
     def digits(self) -> str:
-        """As 16:45."""
+        """The time in digits, such as 16:45."""
         return f"{self.hour}:{self.minute:02}"
 
     def written(self, language: str) -> str:
-        """In a language with the 24-hour clock."""
+        """The time as a language with the 24-hour clock writes it."""
         whole, full = _FORMATS[language]
         return (full if self.minute else whole).format(h=self.hour, m=f"{self.minute:02}")
 
     def forms(self, language: str) -> tuple[str, ...]:
-        """All ways to write it that are right, the preferred one first."""
+        """All forms of the time that are right in a language, the preferred one first."""
         whole, full = _FORMATS[language]
         minute = f"{self.minute:02}"
         hours = dict.fromkeys((str(self.hour), f"{self.hour:02}"))
@@ -84,19 +84,19 @@ class Times:
     """A time, or two that are joined as in "6 to 7 pm".
 
     Attributes:
-        times: one or two.
-        link: what joins them.
+        times: one time, or two.
+        link: the string between two times.
     """
 
     times: tuple[ClockTime, ...]
     link: str = ""
 
     def given(self, target: str) -> str:
-        """The digits that the model reads in their place."""
+        """The string that the model reads instead: times in digits."""
         return self.link.join(time.digits() for time in self.times)
 
     def forms(self, target: str) -> tuple[str, ...]:
-        """All ways to write them that are right in the target language."""
+        """All forms of the times that are right in the target language."""
         language = _subtag(target)
         if len(self.times) == 1:
             return self.times[0].forms(language)
@@ -112,7 +112,7 @@ class Times:
 
 
 def parsed(text: str) -> Times | None:
-    """The times of the twelve-hour clock in a string; None if it says no half of the day."""
+    """The times that a string says in the twelve-hour clock; None if it is no such time."""
     if match := _O_CLOCK.fullmatch(text):
         hour, minute, part = int(match[1]), int(match[2] or 0), match[3]
         if part is None or not 1 <= hour <= 12:
@@ -143,7 +143,7 @@ def writes_24_hours(target: str) -> bool:
 
 
 def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
-    """The same minutes of all other hours: what a model writes instead."""
+    """Forms of the same minute in all other hours, which models write by mistake."""
     hours = (ClockTime(hour, time.minute) for hour in range(25) if hour != time.hour)
     language = _subtag(target)
     whole = _FORMATS[language][0]

@@ -1,4 +1,4 @@
-"""What the translation of a sentence has to contain, and what of it a candidate lacks."""
+"""The strings that the translation of a sentence needs, and those that a candidate lacks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Candidate:
 
     Attributes:
         text: the translation.
-        links: from characters of the sentence to characters of the translation.
+        links: links from characters of the sentence to characters of the translation.
     """
 
     text: str
     links: Sequence[Link] = ()
 
     def linked(self, source: Span) -> list[Span]:
-        """The parts that come from a part of the sentence, in order."""
+        """The places of the words that translate a part of the sentence, in order."""
         return sorted(
             link.target
             for link in self.links
@@ -45,13 +45,13 @@ class Need:
     """A string of a sentence that its translation has to contain.
 
     Attributes:
-        spans: where it is in the sentence.
-        forms: how it may be written in the translation; the first is the one to put there.
-        wrong: how it would be wrong though a model writes it so: put right in its place.
-        may_repeat: whether more of it than in the sentence are right.
-        repeats_words: whether these are right in words only.
-        puts: the string to put for each place, if not the first form.
-        given: what the model reads in its place; None for the thing itself, or a stand-in.
+        spans: places of the string in the sentence.
+        forms: correct forms in the translation; the first is the one to put there.
+        wrong: forms that models write by mistake; they are replaced by the first correct form.
+        may_repeat: whether the translation may have the string more often than the sentence.
+        repeats_words: whether only forms in words may be there more often, not digits.
+        puts: the string to put for each place; empty for the first form.
+        given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
     """
 
@@ -66,10 +66,10 @@ class Need:
 
 
 class Needs:
-    """All needs of a sentence, as far as they are met.
+    """The needs of a sentence, and how far a candidate meets them.
 
     Args:
-        needs: by a name for each.
+        needs: the needs, each by a name.
     """
 
     def __init__(self, needs: dict[str, Need]) -> None:
@@ -82,24 +82,24 @@ class Needs:
         return bool(self._needs)
 
     def given(self) -> dict[Span, str]:
-        """Other words that the model reads in place of parts of the sentence."""
+        """The strings that the model reads instead of parts of the sentence, by place."""
         needs = self._needs.values()
         return {span: need.given for need in needs if need.given for span in need.spans}
 
     def preferred(self) -> dict[Span, str]:
-        """The form to put for each part of the sentence."""
+        """The form to put for each part of the sentence, by place."""
         needs = self._needs.values()
         return {span: need.forms[0] for need in needs for span in need.spans}
 
     def found(self, candidate: Candidate) -> dict[str, list[Span]]:
-        """Where a candidate has each of them."""
+        """The places in a candidate that meet each need, by the need's name."""
         text = candidate.text
         if text not in self._found:
             self._found[text] = Occurrences(text, self._wanted).spans
         return self._found[text]
 
     def num_wrong(self, candidate: Candidate) -> int:
-        """How many are missing, or there too often."""
+        """The number of strings that a candidate lacks, or has too often."""
         found = self.found(candidate)
         num_missing = sum(max(0, self._num_missing(name, found, candidate)) for name in self._needs)
         return num_missing + len(self.repeated(candidate))
@@ -113,7 +113,10 @@ class Needs:
         return count
 
     def repeated(self, candidate: Candidate) -> list[str]:
-        """Things that a candidate has too often; in words, "one" may be "ein" anywhere."""
+        """The names of needs that a candidate meets too often, once for each surplus string.
+
+        Small numbers in words may be articles: "ein" can be "one" or "a".
+        """
         repeated = []
         for name, spans in self.found(candidate).items():
             need = self._needs[name]
@@ -125,7 +128,7 @@ class Needs:
         return repeated
 
     def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
-        """The places in the sentence of what is missing, with the string to put."""
+        """The places in the sentence of strings that a candidate lacks, with the strings to put."""
         found, missing = self.found(candidate), []
         for name, need in self._needs.items():
             count = self._num_missing(name, found, candidate)
@@ -147,7 +150,7 @@ class Needs:
         )
 
     def in_place(self, candidate: Candidate) -> Iterator[Edit]:
-        """What can be put right where it is: another letter case, separators of the source."""
+        """Edits that correct wrong forms in their places: letter case, separators, other hours."""
         found = self.found(candidate)
         taken = [span for spans in found.values() for span in spans]
         for name, need in self._needs.items():
@@ -162,9 +165,9 @@ class Needs:
                     yield Edit(without_double_stop(candidate.text, span, put), put)
 
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
-        """A candidate with the no-break spaces of the sentence's text, which models write plain.
+        """A candidate with the no-break spaces of the sentence, which models write as plain spaces.
 
-        Only those behind what the candidate has as well: between a number and its unit, say.
+        Only a space after a needed string is changed, such as one between a number and its unit.
         """
         if not any(space in text for space in _NO_BREAK_SPACES):
             return candidate
@@ -180,7 +183,7 @@ class Needs:
         return replace(candidate, text="".join(characters))
 
     def surplus(self, candidate: Candidate) -> Iterator[Edit]:
-        """The removal of what is there too often, with the space before it."""
+        """Edits that remove surplus strings, each with the space before it."""
         for name, spans in self.found(candidate).items():
             need = self._needs[name]
             for span in () if need.may_repeat else spans[len(need.spans) :]:
@@ -198,12 +201,12 @@ def thing_needs(
     """The needs of things.
 
     Args:
-        things: of a sentence.
+        things: the things of a sentence.
         source: BCP-47 code of the sentence.
-        target: of the translation.
-        terms: the translations of the sentence's terms: what is part of one may be there more often
-            than in the sentence.
-        built: what to put for some things.
+        target: BCP-47 code of the translation.
+        terms: the translations of the sentence's terms. A thing that is part of one may be in the
+            translation more often than in the sentence.
+        built: strings to put into the translation for some things, by the thing's place.
     """
     places: dict[str, list[Thing]] = {}
     for thing in things:
@@ -247,7 +250,13 @@ def term_needs(matches: Sequence[TermMatch]) -> Needs:
 def paired(
     matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
 ) -> list[tuple[TermMatch, Span]]:
-    """Each occurrence of a term with its translation, by alignment; all of them, or none."""
+    """Each occurrence of a term with the place of its translation; all occurrences, or none.
+
+    Args:
+        matches: occurrences of the term in the sentence.
+        places: places of the term's translations in the candidate.
+        candidate: the translation; its links decide which place belongs to which occurrence.
+    """
     if len(matches) != len(places):
         return []
     linked = [
@@ -263,9 +272,9 @@ def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs)
     """The candidate with a link from each term to its translation, as one piece.
 
     Args:
-        candidate: with links of words.
+        candidate: a candidate with links of words.
         matches: the terms of the sentence.
-        terms: their needs.
+        terms: the needs of these terms.
     """
     units: list[Link] = []
     for source, places in terms.found(candidate).items():
@@ -281,7 +290,13 @@ def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs)
 
 
 def without_double_stop(text: str, span: Span, put: str) -> Span:
-    """The part of a text that something takes the place of: with the full stop that it ends in."""
+    """The part of a text that a string replaces, with the full stop after it if the string has one.
+
+    Args:
+        text: the text.
+        span: the place of the part.
+        put: the string that replaces it.
+    """
     doubles = put.endswith(".") and text[span.end : span.end + 1] == "."
     return Span(span.start, span.end + doubles)
 
