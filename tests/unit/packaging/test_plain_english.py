@@ -84,7 +84,3 @@ def test_prose_of_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     )
     lines = checked(tmp_path, capsys, "page.md", page)
     assert [line.rsplit(": ", 1)[0] for line in lines] == ['3: "as given"', '11: "likewise"']
-
-
-def test_paths_that_are_not_yet_clean_exist() -> None:
-    assert all((plain_english.ROOT / path).exists() for path in plain_english.NOT_YET_CLEAN)
