@@ -23,7 +23,8 @@ Texts = Sequence[str | tuple[str, str]]
 def charge(request: M, texts: Texts | None) -> M:
     """Charge the texts of the current call to its key, and check its priority.
 
-    If the call fails, the charge is given back, unless the client ended the call (`RunningCall`).
+    If the call fails, the charge is given back, unless the client disconnected or its deadline
+    passed (`RunningCall`).
 
     Args:
         request: the request.
@@ -49,7 +50,10 @@ def charge(request: M, texts: Texts | None) -> M:
 
 
 def give_back_failed(results: Sequence[Result], texts: Texts) -> None:
-    """Give back the characters of texts or pairs that failed, unless the client ended the call."""
+    """Give back the characters of texts or pairs that failed.
+
+    Those that failed because the client disconnected, or its deadline passed, stay charged.
+    """
     grant = current_call().grant
     if grant.principal is None:
         return

@@ -37,7 +37,7 @@ class RefusalPace:
 
     Args:
         max_held: refusals held back at a time; further ones are sent at once.
-        clock: seconds that never go back.
+        clock: a clock of seconds that never goes back.
 
     Attributes:
         held: quota of the refusals held back, by client.

@@ -42,7 +42,7 @@ def _operation(verb: str, path: str, summary: str, *parameters: dict[str, str]) 
 
 
 class DeepLGlossaries(Front):
-    """The paths of glossaries."""
+    """The part of DeepL's front for glossaries."""
 
     @_operation("GET", "/v2/glossary-language-pairs", "List the languages of glossaries")
     async def _pairs(self, fields: Fields, call: FrontCall) -> Any:

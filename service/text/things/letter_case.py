@@ -106,9 +106,10 @@ def letter_case(text: str, language: str, things: Sequence[Span] = ()) -> Letter
 
 
 def recased(text: str, case: LetterCase, things: Sequence[Span] = ()) -> str:
-    """The sentence in sentence case; one or two words are in lower case. The length is the same.
+    """The sentence in another letter case. The length is the same.
 
-    "I" stays a capital, and so do words of a title that are all in capitals.
+    A sentence of one or two words gets lower case, others get sentence case. "I" stays a capital,
+    and words of a title that are all in capitals stay so.
 
     Args:
         text: the sentence.

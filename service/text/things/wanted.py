@@ -290,7 +290,7 @@ def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs)
 
 
 def without_double_stop(text: str, span: Span, put: str) -> Span:
-    """The part of a text that a string replaces, with the full stop after it if the string has one.
+    """The part of a text that a string replaces, so that no full stop is doubled after it.
 
     Args:
         text: the text.
