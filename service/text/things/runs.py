@@ -39,7 +39,7 @@ def _is_dull(word: str, least: int) -> bool:
     return len(word) > least and len(set(word)) * 2 <= len(word) + 2
 
 
-class Run(NamedTuple):
+class RepeatedRun(NamedTuple):
     """A part of a text that repeats itself.
 
     Attributes:
@@ -103,13 +103,13 @@ def without_run(source: str, text: str) -> Edit | None:
     return Edit(Span(start, span.end), "")
 
 
-def _longest(text: str) -> Run | None:
+def _longest(text: str) -> RepeatedRun | None:
     """The longest run of a text, by characters or by words."""
     runs = [*_runs_in_words(text), *_runs_of_words(text)]
     return max(runs, key=lambda run: run.length, default=None)
 
 
-def _runs_in_words(text: str) -> Iterator[Run]:
+def _runs_in_words(text: str) -> Iterator[RepeatedRun]:
     start = 0
     for word in text.split():
         if len(word) < _SHORTEST_RUN or not _is_dull(word, _SHORTEST_RUN - 1):
@@ -118,11 +118,11 @@ def _runs_in_words(text: str) -> Iterator[Run]:
         for match in _RUN.finditer(word):
             unit = next(group for group in match.groups() if group)
             if any(map(str.isalnum, unit)):
-                yield Run(Span(start + match.start(), start + match.end()), len(unit))
+                yield RepeatedRun(Span(start + match.start(), start + match.end()), len(unit))
         start += len(word)
 
 
-def _runs_of_words(text: str) -> Iterator[Run]:
+def _runs_of_words(text: str) -> Iterator[RepeatedRun]:
     said = _TOKEN.findall(text.lower())
     if len(set(said)) * 3 > 2 * len(said) + 3:
         return  # the usual case: most words are there once
@@ -135,5 +135,5 @@ def _runs_of_words(text: str) -> Iterator[Run]:
                 continue
             if index - start >= 3 * period:
                 span = Span(words[start].start(), words[index - 1].end())
-                yield Run(span, words[start + period - 1].end() - span.start + 1)
+                yield RepeatedRun(span, words[start + period - 1].end() - span.start + 1)
             start = index - period + 1

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # Results and options of the client mirror the contract; so do the server's types of these names.
 MIRRORED = {
     *("Alignment", "FinishReason", "Glossary", "Hypothesis", "Sampling", "SourceToken", "TermUse"),
+    "TranslationWarning",
 }
 
 
