@@ -9,16 +9,16 @@ right, warned of, or wrong without a word.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bench.kept_sentences import KINDS, SampleSentence, sample_sentence
+from bench.recompute import REPORT_FILE, store
 from bench.sentence_translator import sentence_translator
 from model.bundle.bundle import Bundle
 
@@ -37,13 +37,10 @@ def main(
     kinds = list(KINDS)
     samples = [sample_sentence(rng, kinds[index % len(kinds)]) for index in range(sentences)]
     outcomes, bare = asyncio.run(translated(model, samples))
-    page, summary = report(model, samples, outcomes, bare, seed)
-    typer.echo(page)
+    summary = summary_of(model, samples, outcomes, bare, seed)
+    typer.echo(files(summary)[REPORT_FILE])
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "report.md").write_text(page, encoding="utf-8")
-        text = json.dumps(summary, indent=1, ensure_ascii=False)
-        (output / "summary.json").write_text(text + "\n", encoding="utf-8")
+        store(output, summary)
 
 
 async def translated(
@@ -82,56 +79,61 @@ def _languages(model: Path) -> tuple[str, str]:
     return bundle.source_language, bundle.target_language
 
 
-def report(
+def summary_of(
     model: Path,
     samples: Sequence[SampleSentence],
     outcomes: Sequence[tuple[str, str]],
     bare: Sequence[str],
     seed: int,
-) -> tuple[str, dict[str, object]]:
-    """The report as a page, and its figures."""
+) -> dict[str, Any]:
+    """Counts by kind, and the first sentences that are silently wrong."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    alone: dict[str, Counter[str]] = defaultdict(Counter)
+    alone: Counter[str] = Counter()
     wrong = []
     for sample, (outcome, text), without in zip(samples, outcomes, bare, strict=True):
-        kind = sample.things[0].kind
-        for name in (kind, "all"):
+        for name in (sample.things[0].kind, "all"):
             counts[name][outcome] += 1
-            alone[name][without] += 1
+            alone[name] += without == _RIGHT
         if outcome == _WRONG:
-            wrong.append((sample.text, text))
+            wrong.append([sample.text, text])
+    return {
+        "benchmark": "kept",
+        "model": model.name,
+        "sentences": len(samples),
+        "seed": seed,
+        "silently_wrong": counts["all"][_WRONG] / len(samples),
+        "kinds": {name: dict(counts[name]) for name in [*KINDS, "all"] if name in counts},
+        "right_by_the_model_alone": dict(alone),
+        "wrong": wrong[:_FEW],
+    }
+
+
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The report of a summary."""
     lines = [
         "# Things that translations keep",
         "",
-        f"{len(samples):,} generated sentences with one to three things (seed {seed}), "
-        f"{model.name}, `python -m bench.kept`. A row counts sentences by their first thing.",
+        f"{summary['sentences']:,} generated sentences with one to three things (seed "
+        f"{summary['seed']}), {summary['model']}, `python -m bench.kept`. A row counts sentences "
+        "by their first thing.",
         "",
         "| first thing | sentences | right | right, but warned | warned | wrong, silently "
         "| right by the model alone |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name in [*(kind for kind in KINDS if kind in counts), "all"]:
-        count, total = counts[name], sum(counts[name].values())
+    for name, found in summary["kinds"].items():
+        count, total = Counter(found), sum(found.values())
         lines.append(
             f"| {name} | {total:,} | {count[_RIGHT]:,} | {count[_ALARM]:,} "
             f"| {count[_WARNED]:,} | {count[_WRONG]:,} "
-            f"| {100 * alone[name][_RIGHT] / total:.0f} % |"
+            f"| {100 * summary['right_by_the_model_alone'][name] / total:.0f} % |"
         )
-    share = counts["all"][_WRONG] / len(samples)
-    lines += ["", f"Silently wrong: {100 * share:.2f} %.", ""]
-    if wrong:
+    lines += ["", f"Silently wrong: {100 * summary['silently_wrong']:.2f} %.", ""]
+    if wrong := summary["wrong"]:
         lines += ["| sentence | translation |", "| --- | --- |"]
-        lines += [f"| `{a}` | `{b}` |".replace("\n", " ") for a, b in wrong[:_FEW]]
+        lines += [f"| `{a}` | `{b}` |".replace("\n", " ") for a, b in wrong]
         lines.append("")
-    summary = {
-        "model": model.name,
-        "sentences": len(samples),
-        "seed": seed,
-        "silently_wrong": share,
-        "kinds": {name: dict(count) for name, count in counts.items()},
-        "right_by_the_model_alone": {name: count[_RIGHT] for name, count in alone.items()},
-    }
-    return "\n".join(lines), summary
+    return {REPORT_FILE: "\n".join(lines)}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ REPORT_FILE = "report.md"
 _RENDERERS = {
     "faults": "tests.robustness.faults.report",
     "fuzz": "tests.robustness.fuzz.report",
+    "kept": "bench.kept",
     "layers": "bench.studies.layers.report",
     "lengths": "bench.studies.lengths.report",
     "search-parity": "bench.search_parity",

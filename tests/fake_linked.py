@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.domain.requests import FinishReason
 from service.translation.engine_call import CallArguments
 from service.translation.links import Link, LinkedPieces

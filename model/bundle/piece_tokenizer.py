@@ -14,7 +14,8 @@ from pathlib import Path
 
 from model.bundle.config import ModelConfig
 from model.bundle.segmenters import CleaningSegmenter, open_segmenter
-from model.bundle.tokenizer import MissingPackageError, Span, Tokenizer, TokenizerError, text_spans
+from model.bundle.spans import Span
+from model.bundle.tokenizer import MissingPackageError, Tokenizer, TokenizerError, text_spans
 
 TOKENIZER_FILES = ("source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json")
 JSON_TOKENIZER_FILES = ("source.json", "target.json", *TOKENIZER_FILES[2:])

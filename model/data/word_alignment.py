@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from model.bundle.tokenizer import Span, Tokenizer
+from model.bundle.spans import Span
+from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import read_lines
 from model.data.recipe import load_recipe
 

@@ -24,7 +24,8 @@ from typing import Annotated
 import torch
 import typer
 
-from model.bundle.tokenizer import Span, Tokenizer
+from model.bundle.spans import Span
+from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import EncodedText, make_batch, plan_batches, read_parallel
 from model.network.checkpoint import Checkpoint, load_checkpoint
 from model.network.transformer import AttentionWeights

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.domain.requests import Priority
-from service.text.line_breaks import LineBreaks
+from service.text.options import LineBreaks
 from service.text.things.things import ALL_KINDS, ThingKind
 from service.translation.options import TranslateOptions
 

@@ -20,7 +20,7 @@ from service.fronts.deepl_glossaries import DeepLGlossaries
 from service.fronts.http.fields import Fields
 from service.fronts.http.front_endpoint import Failure, FrontCall, operation
 from service.fronts.language_names import language_name
-from service.text.line_breaks import LineBreaks
+from service.text.options import LineBreaks
 
 _QUOTA_EXCEEDED = 456
 _STATUSES = {grpc.StatusCode.NOT_FOUND: 400, grpc.StatusCode.UNAUTHENTICATED: 403}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import itertools
 import re
@@ -12,6 +11,7 @@ from typing import Unpack
 
 from service.common.fairness import in_thread, on_loop
 from service.text.interface import LinkedTranslator
+from service.text.options import LineBreaks
 from service.translation.engine_call import CallArguments
 from service.translation.line_markers import opening_length
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -31,14 +31,6 @@ _LINE = re.compile(
 _FIRST_WORD = re.compile(r"\S*+")
 _SENTENCE_ENDS = tuple('.!?:;,…)"”')
 _FIRST_UNSPACED = "\u2e80"  # from here on, characters of scripts without spaces between words
-
-
-class LineBreaks(enum.Enum):
-    """The meaning of a line break within a text; the values are the names of the contract."""
-
-    KEEP = "keep"
-    JOIN = "join"
-    AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 from service.errors import InvalidArgumentError
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
-from service.text.line_breaks import LineBreaks
 from service.text.things.things import ThingKind
 
 MAX_IGNORED_TAGS = 100
+
+
+class LineBreaks(enum.Enum):
+    """The meaning of a line break within a text; the values are the names of the contract."""
+
+    KEEP = "keep"
+    JOIN = "join"
+    AUTO = "auto"
 
 
 class MimeType(enum.Enum):

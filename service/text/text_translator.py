@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from service.text.interface import LinkedTranslator
-from service.text.line_breaks import LineBreaks, LineJoiner
+from service.text.line_breaks import LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
-from service.text.options import MimeType, TextOptions
+from service.text.options import LineBreaks, MimeType, TextOptions
 from service.text.rest_links import RestLinkTranslator
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator

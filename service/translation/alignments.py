@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.bundle.tokenizer import Span, Tokenizer
+from model.bundle.spans import Span
+from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import Float32
 from service.domain.requests import Hypothesis
 from service.errors import FailedPreconditionError, InvalidArgumentError

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
 
-from model.bundle.tokenizer import Span, Tokenizer
+from model.bundle.spans import Span
+from model.bundle.tokenizer import Tokenizer
 from service.domain.attention import (
     MAX_COMPUTED,
     MAX_TOKENS,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.translation.words import word_indices
 
 

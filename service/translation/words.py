@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 
 # Scripts that are written without spaces between words, as the names of their characters begin.
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")

@@ -93,7 +93,7 @@ async def test_what_an_earlier_run_left_is_used_and_removed(
     [model] = await server.client.list_models()
     chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None}
     with SegmentCache(
-        output, [[(model.name, model.version)], chosen, None, None, True, True]
+        output, [[(model.name, model.version)], chosen, None, None, True, True, None]
     ) as cache:
         cache.add("It barks!", "text/plain", "KEPT")
     status, _, errors = await run(server, file, "--output", output)

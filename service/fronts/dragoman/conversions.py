@@ -23,7 +23,7 @@ from service.domain.requests import (
 )
 from service.errors import InvalidArgumentError
 from service.fronts.status import status_of
-from service.text.line_breaks import LineBreaks
+from service.text.options import LineBreaks
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.options import TranslateOptions

@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.text.line_breaks import LineBreaks
 from service.text.markup import markdown_inline
 from service.text.markup.document import Document
 from service.text.markup.html_parser import encode, parse_markup
 from service.text.markup.markdown_parser import parse_markdown
-from service.text.options import MimeType, TextOptions
+from service.text.options import LineBreaks, MimeType, TextOptions
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.errors import InternalError
 from service.translation.links import Link
 from service.translation.results import TextResult

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.markup.quotes import QUOTES, Quotes
 from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import Unit, is_word, units_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.markup.tree import Node, RunTree
 
 QUOTES = "\"“”„«»‹›'‘’‚"

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.markup.placeholders import PLACEHOLDER
 from service.text.markup.quotes import QUOTES
 from service.text.markup.tree import Node, RunTree

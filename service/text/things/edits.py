@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import enum
 import re
 from collections.abc import Sequence
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 
 _MIN_WORDS = 3
 # Longer texts are none of these.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.things.edits import Edit, EditedText
 from service.text.things.wanted import Candidate, Needs, overlap
 from service.translation.links import Link

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.glossaries.glossary import TermMatch
 from service.text.things.attempts import Attempt, Draft, Repair, rank
 from service.text.things.checks import added_numbers, flaws

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.glossaries.glossary import TermMatch
 from service.text.things.edits import Edit
 from service.text.things.thing_forms import forms_of

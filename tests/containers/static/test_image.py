@@ -64,6 +64,8 @@ def test_what_the_project_needs_is_locked(file: str, extras: list[str]) -> None:
         needs += project["optional-dependencies"][extra]
     there = locked(DOCKER / "requirements" / file)
     for need in map(Requirement, needs):
+        if need.name == "dragoman-client":
+            continue  # built with the server's wheel, from the same tree
         pin = next(iter(there[need.name].specifier))
         assert need.specifier.contains(pin.version), f"{need}: `make lock-images`"
 

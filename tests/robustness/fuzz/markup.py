@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.markup.document import Chars, MarkupError
 from service.text.markup.formats import Format, format_of
 from service.text.markup.lines import TranslatedText

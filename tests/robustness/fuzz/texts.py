@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from model.bundle.languages import find_language, is_language_code, language_tags
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.errors import InvalidArgumentError, StartupError
 from service.text.glossaries.files import read_glossary
 from service.text.glossaries.glossary import Glossary

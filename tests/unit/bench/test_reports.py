@@ -27,7 +27,7 @@ def test_a_report_is_made_of_its_summary_alone(directory: Path) -> None:
 def test_the_readme_has_the_tables_of_the_full_report(tmp_path: Path) -> None:
     (full,) = (BENCH / "reports").glob("*-full")
     readme = tmp_path / "README.md"
-    text = (BENCH / "README.md").read_text(encoding="utf-8")
+    text = (BENCH / "suite" / "README.md").read_text(encoding="utf-8")
     readme.write_text(text, encoding="utf-8")
     update_readme(readme, SuiteFigures.from_dict(read_summary(full)))
     assert readme.read_text(encoding="utf-8") == text

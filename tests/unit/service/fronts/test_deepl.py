@@ -7,7 +7,7 @@ import pytest
 from service.calls.requests import TextRequest
 from service.fronts.deepl import with_options
 from service.fronts.http.fields import Fields
-from service.text.line_breaks import LineBreaks
+from service.text.options import LineBreaks
 from service.translation.options import TranslateOptions
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.text.glossaries import files as glossary_files
 from service.text.glossaries.files import GlossaryFiles, read_glossary

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidArgumentError
-from service.text.line_breaks import LineBreaks, LineJoiner, joined_lines
-from service.text.options import MimeType, TextOptions
+from service.text.line_breaks import LineJoiner, joined_lines
+from service.text.options import LineBreaks, MimeType, TextOptions
 from tests.fake_linked import FakeLinkedTranslator
 
 MAIL = """Dear Anna,

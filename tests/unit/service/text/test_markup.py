@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError, ResourceExhaustedError
-from service.text.line_breaks import LineBreaks
 from service.text.markup.document import Block, TextRun
 from service.text.markup.html_parser import decode, parse_markup
 from service.text.markup.markup_translator import MarkupTranslator, plain_texts
 from service.text.markup.tokens import Kind, MarkupToken, tokenize
 from service.text.markup.tree import MAX_DEPTH, Node
-from service.text.options import MimeType, TextOptions
+from service.text.options import LineBreaks, MimeType, TextOptions
 from service.translation.links import LinkedPieces
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.markup.formats import format_of
 from service.text.markup.html_parser import encode
 from service.text.markup.markup_translator import parse

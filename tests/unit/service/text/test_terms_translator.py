@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.domain.requests import FinishReason
 from service.engine.engine import EngineConfig
 from service.engine.quota import AdmittedCall

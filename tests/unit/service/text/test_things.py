@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import (
     LetterCase,

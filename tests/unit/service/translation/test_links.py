@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.bundle.tokenizer import Span, Tokenizer
+from model.bundle.spans import Span
+from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import RunnerLimits
 from service.engine.engine import Engine
 from service.text.options import TextOptions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.tokenizer import Span
+from model.bundle.spans import Span
 from service.translation.words import word_indices
 
 # Tokens between bars.
