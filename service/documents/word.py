@@ -85,7 +85,7 @@ class _Group:
         for node in texts:
             weights[node.look] += len(node.text or "")
         [(base, _)] = weights.most_common(1)
-        self.base = next(format_of(node.element) for node in texts if node.look == base)
+        self.base = next(node.form for node in texts if node.look == base)
         self._add(self.children, base)
         self.items = merged(self.items)
         return True
@@ -110,7 +110,7 @@ class _Group:
                     self.items[-1:] = [InlineText(child.text), InlineEnd()]
                 else:
                     number = self._number(child)
-                    start = InlineStart(number, is_raised(child.element))
+                    start = InlineStart(number, is_raised(child.form))
                     self.items += [start, InlineText(child.text), InlineEnd()]
                     before = child.look
             else:

@@ -76,6 +76,7 @@ class RunNode:
         look: number of a run's look, equal for runs of a paragraph that look the same; None if the
             child is not a run.
         is_end: whether it ends a segment.
+        form: format of a run; None without one.
         children: children of a container, or of an element with paragraph content.
         has_break: whether a child of a container ends a segment.
         shared: the run, if it has several contents.
@@ -87,6 +88,7 @@ class RunNode:
     text: str | None = None
     look: int | None = None
     is_end: bool = False
+    form: Element | None = None
     children: Sequence[RunNode] = ()
     has_break: bool = False
     shared: SharedRun | None = None
@@ -120,9 +122,8 @@ def format_of(run: Element) -> Element | None:
     return next((child for child in run if local_name(child) == "rPr"), None)
 
 
-def is_raised(run: Element) -> bool:
-    """Whether a run stands above or below the line."""
-    form = format_of(run)
+def is_raised(form: Element | None) -> bool:
+    """Whether runs with a format stand above or below the line."""
     return form is not None and any(
         local_name(child) == "vertAlign" and not str(child.values()[:1]).count("baseline")
         for child in form
@@ -169,10 +170,11 @@ class _Reader:
 
     def _nodes_of_run(self, element: Element) -> list[RunNode]:
         contents = [child for child in element if local_name(child) != "rPr"]
-        look = self._look_of(format_of(element))
+        form = format_of(element)  # once: a run may have thousands of contents
+        look = self._look_of(form)
         shared = SharedRun(element, contents) if len(contents) > 1 else None
         if not contents:
-            return [RunNode(element, "r", "", look)]
+            return [RunNode(element, "r", "", look, form=form)]
         return [
             RunNode(
                 element,
@@ -180,6 +182,7 @@ class _Reader:
                 _text_of(content),
                 look,
                 is_end=local_name(content) in _BREAKS,
+                form=form,
                 shared=shared,
                 index=index,
             )
