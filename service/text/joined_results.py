@@ -120,9 +120,7 @@ class JoinedText:
         """The result, once all parts are added; `text_field` is of the request, for errors."""
         if self._whole is not None:
             [(_, result)] = self._whole.results
-            if result.error is None:
-                return result
-            return replace(result, error=renamed(result.error, text_field))
+            return with_field(result, text_field)
         error = None if self._error is None else renamed(self._error, text_field)
         order = (None, FinishReason.ERROR, FinishReason.LENGTH)
         return TextResult(
@@ -140,6 +138,13 @@ class JoinedText:
             confidence=None if error else text_confidence(self._confidences),
             warnings=() if error else self._warnings,
         )
+
+
+def with_field(result: TextResult, text_field: str) -> TextResult:
+    """A result of a call to the translator below, its error with the field of the request."""
+    if result.error is None:
+        return result
+    return replace(result, error=renamed(result.error, text_field))
 
 
 def renamed(error: DragomanError, text_field: str) -> DragomanError:

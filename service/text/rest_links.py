@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from typing import Unpack
 
 from service.common.fairness import in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
-from service.text.joined_results import index_in, renamed
+from service.text.joined_results import index_in, renamed, with_field
 from service.text.markup.document import Chars, Document, EndTag, Item, StartTag, TextRun, Verbatim
 from service.text.markup.formats import Format
 from service.text.markup.markup_translator import MarkupTranslator
@@ -131,7 +130,7 @@ class RestLinkTranslator:
                         raise
                     raise renamed(exc, names[indices[index]]) from exc
                 results.update(zip(indices, found, strict=True))
-        return [_with_field(results[index], name) for index, name in enumerate(names)]
+        return [with_field(results[index], name) for index, name in enumerate(names)]
 
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
@@ -156,9 +155,3 @@ class RestLinkTranslator:
             raise renamed(result.error, "content")
         yield StreamDelta(result.text)
         yield result
-
-
-def _with_field(result: TextResult, field: str) -> TextResult:
-    if result.error is None:
-        return result
-    return replace(result, error=renamed(result.error, field))

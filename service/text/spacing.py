@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from model.bundle.spans import Span
-from service.text.things.edits import Edit, EditedText
+from service.text.things.edits import Edit
+from service.text.things.placing import edited
 from service.text.things.wanted import Candidate
 
 # <b>, </b>, <br/>, [b], [/b], and codes of subtitles such as {\an8}.
@@ -24,12 +24,7 @@ _PUNCTUATION, _OPENING = ".,;:!?)", "<[{"
 
 def without_invented_spaces(source: str, candidate: Candidate) -> Candidate:
     """A translation of a sentence without the spaces beside tags that the sentence lacks."""
-    edits = invented_spaces(source, candidate.text)
-    if not edits:
-        return candidate
-    edited = EditedText(candidate.text, edits)
-    links = [link._replace(target=edited.after(link.target)) for link in candidate.links]
-    return replace(candidate, text=edited.text, links=links)
+    return edited(candidate, invented_spaces(source, candidate.text))
 
 
 def invented_spaces(source: str, target: str) -> list[Edit]:

@@ -109,8 +109,6 @@ async def test_ctrl_c_says_the_best_rate_that_held(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         is_interrupted.set()
         output, _ = await process.communicate()
-    if process.returncode == 3:
-        pytest.skip("the machine was too busy for the generator to keep its schedule")
     assert process.returncode == 130
     found = json.loads((tmp_path / "out" / "capacity.json").read_text())
     assert found["ended_early"] == "interrupted"

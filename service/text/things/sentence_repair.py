@@ -94,10 +94,10 @@ class SentenceRepair:
         best = self._candidate(draft)
         if self._num_wrong(best):
             draft, best = yield from self._with_standins(draft, best)
-        if self._lacks_quotes(best):
-            best = yield from self._by_quotes(best)
-        if self._repeats(best):
-            best = yield from self._without_repeats(draft, best)
+            if self._has(WarningKind.QUOTES, best):
+                best = yield from self._by_quotes(best)
+            if self._has(WarningKind.REPETITION, best):
+                best = yield from self._without_repeats(draft, best)
         best = self._forced(best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
@@ -261,8 +261,8 @@ class SentenceRepair:
                     return candidate
         return best
 
-    def _repeats(self, candidate: Candidate) -> bool:
-        return any(flaw.kind is WarningKind.REPETITION for flaw in self._flaws(candidate))
+    def _has(self, kind: WarningKind, candidate: Candidate) -> bool:
+        return any(flaw.kind is kind for flaw in self._flaws(candidate))
 
     def _all_warnings(self, candidate: Candidate) -> list[TranslationWarning]:
         if not self._rules.kinds:
@@ -291,9 +291,6 @@ class SentenceRepair:
             if thing.form is Form.MESSAGE and self._depth < _MAX_DEPTH:
                 self._built[thing.span] = yield from translated_message(thing.text, self._inner)
         self._set_needs()
-
-    def _lacks_quotes(self, candidate: Candidate) -> bool:
-        return any(flaw.kind is WarningKind.QUOTES for flaw in self._flaws(candidate))
 
     def _by_quotes(self, best: Candidate) -> Repair:
         """Translate what is between quotation marks by itself, and the rest with stand-ins."""
