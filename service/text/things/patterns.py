@@ -52,8 +52,8 @@ _FILES = (
     "|sass|scss|sh|so|sql|sqlite|srt|svg|swift|tar|tex|tgz|tif|tiff|tmp|toml|ts|tsv|tsx|ttf|txt|vbs|vtt"
     "|vue|war|wav|webm|webp|whl|wma|wmv|woff|woff2|xhtml|xlf|xliff|xls|xlsx|xml|xz|yaml|yml|zip"
 )
-_SIGNED = "$€£¥₹₽₩₺₴₦₫฿₪¢"
-_CURRENCIES = (
+CURRENCIES = "$€£¥₹₽₩₺₴₦₫฿₪¢"
+_CURRENCY_CODES = (
     "USD|EUR|GBP|CHF|JPY|CNY|RMB|INR|RUB|UAH|PLN|CZK|SEK|NOK|DKK|HUF|RON|BGN|TRY|AUD|CAD|NZD|HKD|SGD"
     "|KRW|BRL|MXN|ZAR|ILS|THB|BTC|ETH"
 )
@@ -123,9 +123,10 @@ THING = re.compile(
   | (?P<NUMERO> (?<![\w-])[Nn]os?\.\s?\d++(?:[.,/-]\d++)*+(?!\w) | №\s?\d++ )
   | (?P<AMOUNT> (?<![\w$€£¥])(?:
         (?:[A-Z]{{1,2}}[$£])\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
-      | [{_SIGNED}]\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
-      | (?:{_CURRENCIES})[\s\u00a0]?{_AMOUNT}(?!\w)
-      | (?<![.,]){_AMOUNT}[\s\u00a0\u202f]?(?:[{_SIGNED}](?!\w|\s?\d)|(?:{_CURRENCIES})(?!\w))) )
+      | [{CURRENCIES}]\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
+      | (?:{_CURRENCY_CODES})[\s\u00a0]?{_AMOUNT}(?!\w)
+      | (?<![.,]){_AMOUNT}[\s\u00a0\u202f]?
+          (?:[{CURRENCIES}](?![\w{{]|\s?\d)|(?:{_CURRENCY_CODES})(?!\w))) )
   | (?P<FEET> (?<![\w.,])\d++(?:[.,]\d++)?['’′]\s?\d{{1,2}}+(?:[.,]\d++)?(?:["”″]|'')
       | (?<![\w.,])\d++(?:[.,]\d++)?[′″‴] )
   | (?P<PHONE> (?<!\w)\+\d{{1,4}}+[\s-]?(?:[\s-]?\(?\d{{1,5}}+\)?){{2,6}}+(?!\w) )
@@ -135,7 +136,8 @@ THING = re.compile(
   | (?P<ORDINAL> (?<![\w.,])\d{{1,6}}+(?:st|nd|rd|th)(?!\w) )
   | (?P<DECADE> (?<![\w.,])(?:['’]\d0|\d{{2,3}}0)['’]?s(?!\w) )
   | (?P<UNIT> (?:(?<=[\s(])|\A)[-−+]?{_AMOUNT}
-        (?:(?:{_GLUED})|[\s\u00a0\u202f](?:{_APART}))(?![\w/²³%]) )
+        (?:(?:{_GLUED})|[\s\u00a0\u202f](?:{_APART}))(?![\w/²³%{{]
+        |\(\w{{1,64}}\)[A-Za-z]) )                                  # not of 5 %(n)d
   | (?P<HOST> (?<![\w@.-])(?:[\w-]{{1,63}}\.){{1,6}}?(?:{_SUFFIXES})(?![\w-]|\.\w)(?::\d{{1,5}}+)?
         (?:/[^\s<>"'`«»“”„{{}}]*+)?
       | (?<![\w@.-])(?:[\w-]{{1,63}}\.){{1,6}}?(?:{_FILES}|{_FILES.upper()})(?![\w-]|\.\w)

@@ -81,8 +81,10 @@ class SentenceRepair:
         self.warnings: list[TranslationWarning] = []
 
     def _set_needs(self) -> None:
-        things, rules = self._sentence.things, self._rules
-        self._things = thing_needs(things, rules.source, rules.target, self._forms, self._built)
+        text, things, rules = self._sentence.text, self._sentence.things, self._rules
+        self._things = thing_needs(
+            text, things, rules.source, rules.target, self._forms, self._built
+        )
 
     def run(self) -> Repair:
         """Yield attempts, take their results (None: the model failed), and return the translation.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.text.things.acronyms import is_acronym
 from service.text.things.messages import messages_of
 from service.text.things.patterns import (
+    CURRENCIES,
     NORMALISED,
     PICTURES,
     SOUND,
@@ -299,12 +300,15 @@ class Occurrences:
     Args:
         text: the text to search.
         wanted: the forms of each string that may be in the text, by the string's name.
+        parts: names of strings that count as parts of longer words and numbers too.
 
     Attributes:
         spans: places of each string in the text, in order, by the string's name.
     """
 
-    def __init__(self, text: str, wanted: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, text: str, wanted: Mapping[str, Sequence[str]], parts: Collection[str] = ()
+    ) -> None:
         self.spans: dict[str, list[Span]] = {name: [] for name in wanted}
         taken = bytearray(len(text))
         forms = [(form, name) for name, forms in wanted.items() for form in forms]
@@ -312,7 +316,8 @@ class Occurrences:
             start = text.find(form)
             while start >= 0:
                 span = Span(start, start + len(form))
-                if not any(taken[span.start : span.end]) and _is_whole(text, span):
+                is_free = not any(taken[span.start : span.end])
+                if is_free and (name in parts or _is_whole(text, span)):
                     taken[span.start : span.end] = b"\1" * len(form)
                     self.spans[name].append(span)
                     start = text.find(form, span.end)
@@ -331,7 +336,7 @@ def _is_whole(text: str, span: Span) -> bool:
     after = text[span.end : span.end + 2]
     if before and _are_one_word(before[-1], first):
         return False
-    if after and _are_one_word(last, after[0]):
+    if after and (_are_one_word(last, after[0]) or (last in CURRENCIES and after[0].isdigit())):
         return False
     if first.isdigit() and len(before) == 2 and before[1] in ".,:/" and before[0].isdigit():
         return False

@@ -70,16 +70,33 @@ class Needs:
 
     Args:
         needs: the needs, each by a name.
+        text: the sentence, if the names are strings of it. What is counted in a translation is
+            counted in the sentence in the same way, so that a copy of the sentence meets all needs.
     """
 
-    def __init__(self, needs: dict[str, Need]) -> None:
+    def __init__(self, needs: dict[str, Need], text: str | None = None) -> None:
         self._needs = needs
         self._wanted = {name: need.forms for name, need in needs.items()}
+        self._parts: frozenset[str] = frozenset()  # of words: "%s" of "%s4"
+        self._least = self._most = {name: len(need.spans) for name, need in needs.items()}
+        if text is not None:
+            self._count(text)
         self._found: dict[str, dict[str, list[Span]]] = {}  # by translation: asked for many times
 
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self._needs)
+
+    def _count(self, text: str) -> None:
+        names = {name: (name,) for name in self._needs}
+        found = Occurrences(text, names).spans
+        few = [name for name, spans in found.items() if len(spans) < self._least[name]]
+        if few:
+            self._parts = frozenset(few)
+            found = Occurrences(text, names, self._parts).spans
+        counts = self._least
+        self._least = {name: min(count, len(found[name])) for name, count in counts.items()}
+        self._most = {name: max(count, len(found[name])) for name, count in counts.items()}
 
     def given(self) -> dict[Span, str]:
         """The strings that the model reads instead of parts of the sentence, by place."""
@@ -95,7 +112,7 @@ class Needs:
         """The places in a candidate that meet each need, by the need's name."""
         text = candidate.text
         if text not in self._found:
-            self._found[text] = Occurrences(text, self._wanted).spans
+            self._found[text] = Occurrences(text, self._wanted, self._parts).spans
         return self._found[text]
 
     def num_wrong(self, candidate: Candidate) -> int:
@@ -106,7 +123,7 @@ class Needs:
 
     def _num_missing(self, name: str, found: dict[str, list[Span]], candidate: Candidate) -> int:
         need = self._needs[name]
-        count = len(need.spans) - len(found[name])
+        count = self._least[name] - len(found[name])
         if count > 0 and need.is_capitals:  # NATO can be OTAN, and an emphasised word translated
             wanted = sum(len(each.spans) for each in self._needs.values() if each.is_capitals)
             return min(count, wanted - len(_CAPITALS.findall(candidate.text)))
@@ -124,7 +141,7 @@ class Needs:
                 if not need.repeats_words:
                     continue
                 spans = [s for s in spans if any(map(str.isdigit, candidate.text[slice(*s)]))]
-            repeated += [name] * (len(spans) - len(need.spans))
+            repeated += [name] * (len(spans) - self._most[name])
         return repeated
 
     def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
@@ -186,12 +203,13 @@ class Needs:
         """Edits that remove surplus strings, each with the space before it."""
         for name, spans in self.found(candidate).items():
             need = self._needs[name]
-            for span in () if need.may_repeat else spans[len(need.spans) :]:
+            for span in () if need.may_repeat else spans[self._most[name] :]:
                 has_space = candidate.text[span.start - 1 : span.start] == " "
                 yield Edit(Span(span.start - has_space, span.end), "")
 
 
 def thing_needs(
+    text: str,
     things: Sequence[Thing],
     source: str,
     target: str,
@@ -201,7 +219,8 @@ def thing_needs(
     """The needs of things.
 
     Args:
-        things: the things of a sentence.
+        text: the sentence.
+        things: the things of the sentence.
         source: BCP-47 code of the sentence.
         target: BCP-47 code of the translation.
         terms: the translations of the sentence's terms. A thing that is part of one may be in the
@@ -213,23 +232,23 @@ def thing_needs(
         places.setdefault(thing.text, []).append(thing)
     num_times = sum(thing.form is Form.TIME for thing in things)
     needs = {}
-    for text, same in places.items():
+    for name, same in places.items():
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
-            needs[text] = Need(spans, (built[same[0].span],), may_repeat=True)
+            needs[name] = Need(spans, (built[same[0].span],), may_repeat=True)
             continue
         forms = forms_of(same[0], source, target)
         is_other_time = same[0].form is Form.TIME and num_times > 1
-        needs[text] = Need(
+        needs[name] = Need(
             spans,
             forms.right,
             () if is_other_time else forms.wrong,
-            may_repeat=not forms.is_exact or text in terms,
-            repeats_words=not forms.is_exact and text not in terms,
+            may_repeat=not forms.is_exact or name in terms,
+            repeats_words=not forms.is_exact and name not in terms,
             given=forms.given,
             is_capitals=same[0].form is Form.ACRONYM,
         )
-    return Needs(needs)
+    return Needs(needs, text)
 
 
 def term_needs(matches: Sequence[TermMatch]) -> Needs:

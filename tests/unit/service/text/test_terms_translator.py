@@ -172,6 +172,44 @@ def test_what_a_model_keeps_needs_no_second_look(text: str) -> None:
     assert len(below.calls) <= 2  # the sentences, and what is between them
 
 
+MORE_THINGS = (
+    " {0:N2} %% 5% 5 % 7 $ $20 5 usd %{n} {{ x }} {% if %} <b> </b> &amp; a1000 iso-8859-1 --all -a"
+    r" c:\x /etc/hosts foo.txt no. 5 a. i. # #tag x² ½ :smile: 9 am 4 p.m. 10:30 5th 1990s 12-14 ±"
+    " +49 ( ) , : - – ' \" … km s d"
+)
+glued = st.lists(
+    st.tuples(things | words | st.sampled_from(MORE_THINGS.split(" ")), st.sampled_from([" ", ""])),
+    min_size=1,
+    max_size=8,
+).map(lambda parts: "".join(part + space for part, space in parts).strip() + ".")
+
+
+@given(glued.map(str.lower))
+def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
+    rules = TermRules("en", "en", letter_case=False)
+    below = FakeTranslator()
+    [result] = asyncio.run(TermsTranslator(below, rules, TranslatorLimits()).translate([text]))
+    assert result.text == text or result.error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "%(n)d 3.5 %(n)d.",
+            "Only 5 %(n)s.",
+            "It costs 5 ${x}.",
+            "-a -a.",
+            "$20$20.",
+            "#tag#tag.",
+        ),
+        *("4 %(n)d4.", "+49+49 house +49.", "runsA1000 %1$s5' 5'."),
+    ],
+)
+async def test_things_that_touch_others_are_counted_alike_on_both_sides(text: str) -> None:
+    assert await translated(FakeTranslator(), text) == [text]
+
+
 async def test_a_text_without_anything_to_keep_passes_through() -> None:
     below, text = FakeTranslator(), "The dog runs, and it is tired. The house is of Berlin."
     options = TranslateOptions(num_hypotheses=1)
