@@ -19,6 +19,7 @@ from model.bundle.spans import Span as Span
 
 TOKENIZER_FILE = "tokenizer.model"
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+MAX_SENTINELS = 100
 
 
 class TokenizerError(ValueError):
@@ -86,6 +87,16 @@ class Tokenizer:
     def target(self) -> Tokenizer:
         """The tokenizer of the target language: this one, where both languages share it."""
         return self
+
+    @functools.cached_property
+    def sentinels(self) -> tuple[str, ...]:
+        """Characters that the model copies, in place of what it must not change; often none."""
+        found = []
+        for number in range(1, MAX_SENTINELS + 1):
+            if self.piece_to_id(sentinel(number)) == self.unk_id:
+                break
+            found.append(sentinel(number))
+        return tuple(found)
 
     def serialized(self) -> bytes:
         """The bytes that `load` reads."""
@@ -189,6 +200,14 @@ class Tokenizer:
         return [int(i) for i in token_ids if i not in self._hidden]
 
 
+def sentinel(number: int) -> str:
+    """The private character that stands for the thing with this number, from 1 on.
+
+    As the sentinels of T5 (Raffel et al., 2020, section 3.1.4), but to be copied.
+    """
+    return chr(0xE000 + number)
+
+
 def text_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[Span]:
     """Spans without the white space that they begin with."""
     return [
@@ -205,6 +224,7 @@ def train_tokenizer(
     kind: Literal["unigram", "bpe"] = "unigram",
     character_coverage: float = 0.9999,
     normalization: str = "nmt_nfkc",
+    sentinels: int = 0,
     num_threads: int = 1,
 ) -> Tokenizer:
     """Train a vocabulary on `sentences` (both languages) and write it to `destination`.
@@ -217,6 +237,7 @@ def train_tokenizer(
         character_coverage: share of the characters that get a piece of their own; bytes spell
             the others.
         normalization: a rule set that SentencePiece knows.
+        sentinels: number of sentinels, each a piece.
         num_threads: the result of the unigram training depends on it in the last digits, so it
             is not taken from the machine.
 
@@ -240,6 +261,7 @@ def train_tokenizer(
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
+                user_defined_symbols=[sentinel(n + 1) for n in range(sentinels)],
                 num_threads=num_threads,
                 minloglevel=2,
             )

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from model.bundle.tokenizer import sentinel
 from model.data.cleaning import Pair
 
 RUN_LENGTHS = (2, 6)  # sentences
@@ -19,6 +20,14 @@ RUN_CHARACTERS = 900  # of the longer side, some 200 English tokens
 _SENTENCE_END = re.compile(r"[.!?…][\"'”“»«’)]*$")
 _PROTECTED = re.compile(r"https?:|www\.|\w@\w|[`{}<>%\\_/$#=]|\w\.\w|--\w|[a-z][A-Z]|\d[a-z]")
 _SHARED = re.compile(r"(?<![\w`{<%])(?:[A-Z]\w+|\d{2,})(?![\w`}>%])")
+
+# Names, numbers and codes, which are often the same in both languages.
+_COPIES = re.compile(
+    r"(?:https?://|www\.)\S*[\w/]|[\w.+-]+@[\w.-]+\w|(?<![\w])[$%]?\{+\w+\}+|%\w(?!\w)"
+    r"|(?<!\w)(?:\w*[A-Z\d]\w*)(?:[-./:_,]\w*\d\w*)*(?!\w)"
+)
+_REPLACED_SHARE = 0.7
+_UNORDERED_SHARE = 0.2
 
 _WORDS = (
     "data",
@@ -103,8 +112,17 @@ def _runs(
     yield run
 
 
-def variants(pairs: Sequence[Pair], generator: random.Random, *, share: float) -> list[Pair]:
-    """A changed copy of a `share` of the pairs; fewer, where the change drawn does not apply."""
+def variants(
+    pairs: Sequence[Pair], generator: random.Random, *, share: float, sentinels: int = 0
+) -> list[Pair]:
+    """Changed copies of some pairs; none of a pair to which the change drawn does not apply.
+
+    Args:
+        pairs: sentences.
+        generator: source of randomness.
+        share: share of the pairs to change, 0 to 1; and, if there are sentinels, to change by them.
+        sentinels: number of sentinels in the vocabulary.
+    """
     kinds, weights = zip(*_VARIANTS, strict=True)
     found = []
     for pair in pairs:
@@ -114,7 +132,32 @@ def variants(pairs: Sequence[Pair], generator: random.Random, *, share: float) -
             changed = change(pair, generator)
             if changed is not None and changed != pair:
                 found.append(changed)
+        if sentinels and generator.random() < share:
+            found.append(with_sentinels(pair, generator, sentinels))
     return found
+
+
+def with_sentinels(pair: Pair, generator: random.Random, sentinels: int) -> Pair:
+    """Sentinels in place of strings that both sides have once; else one beside the sentence.
+
+    The server numbers what it replaces in the order of the source, so most pairs do.
+
+    Args:
+        pair: a sentence and its translation.
+        generator: source of randomness.
+        sentinels: number of sentinels in the vocabulary.
+    """
+    left, right = (Counter(_COPIES.findall(side)) for side in pair)
+    both = [text for text, count in left.items() if count == right[text] == 1]
+    chosen = [text for text in both if generator.random() < _REPLACED_SHARE][:sentinels]
+    numbers = list(range(1, sentinels + 1))
+    if generator.random() < _UNORDERED_SHARE:
+        generator.shuffle(numbers)
+    if not chosen:
+        return _beside(pair, sentinel(numbers[0]), generator)
+    put = dict(zip(chosen, map(sentinel, numbers), strict=False))
+    source, target = (_COPIES.sub(lambda m: put.get(m[0], m[0]), side) for side in pair)
+    return source, target
 
 
 def _in_capitals(pair: Pair, generator: random.Random) -> Pair | None:
@@ -153,7 +196,11 @@ def _with_copied_text(pair: Pair, generator: random.Random) -> Pair | None:
             text = copied_text(generator)
         pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
         return pattern.sub(lambda _: text, pair[0]), pattern.sub(lambda _: text, pair[1])
-    text = copied_text(generator)
+    return _beside(pair, copied_text(generator), generator)
+
+
+def _beside(pair: Pair, text: str, generator: random.Random) -> Pair:
+    """The same text before or after both sides."""
     before, after = generator.choice(
         [
             ("", f" {text}"),

@@ -112,7 +112,7 @@ def prepare(
         text = cleaned[corpus.name]
         text.keep([fold(source) not in own for source, _ in text.pairs], "in validation")
         generator = random.Random(f"{seed} {corpus.name}")
-        pairs, counts = _varied(text, generator, longest_run)
+        pairs, counts = _varied(text, generator, longest_run, recipe.vocabulary.sentinels)
         _write(pairs, corpus, root, output)
         report[corpus.name] = counts
     for corpus in recipe.data.valid:
@@ -157,7 +157,7 @@ def _part_twins(text: Cleaned, valid: list[Pair]) -> list[Pair]:
 
 
 def _varied(
-    text: Cleaned, generator: random.Random, longest_run: tuple[int, int]
+    text: Cleaned, generator: random.Random, longest_run: tuple[int, int], sentinels: int
 ) -> tuple[list[Pair], dict[str, int]]:
     """A training corpus with its runs and variants, and the counts for the report."""
     share = RUN_SHARE if text.documents is None else DOCUMENT_RUN_SHARE
@@ -165,7 +165,7 @@ def _varied(
     runs = paragraphs(
         text.pairs, text.documents, generator, share=share, longest=sentences, characters=characters
     )
-    changed = variants(text.pairs, generator, share=VARIANT_SHARE)
+    changed = variants(text.pairs, generator, share=VARIANT_SHARE, sentinels=sentinels)
     counts = {"raw": len(text.pairs) + text.left_out.total(), "kept": len(text.pairs)}
     counts |= {"paragraphs": len(runs), "variants": len(changed), **text.left_out}
     return [*text.pairs, *runs, *changed], counts

@@ -18,6 +18,7 @@ from model.bundle.config import (
     default_alignment_layer,
     preset,
 )
+from model.bundle.tokenizer import MAX_SENTINELS
 
 DATA_ROOT_VARIABLE = "DRAGOMAN_DATA_ROOT"
 
@@ -129,12 +130,15 @@ class Vocabulary(_Section):
         character_coverage: share of the characters that get a piece; bytes spell the others.
         sampling_alpha: draws a random segmentation of the training text every epoch (Kudo, 2018):
             the smaller, the more random. 0 always uses the best one.
+        sentinels: private characters that are pieces. The prepared text has some in place of names,
+            numbers and codes, so that the model learns to copy them.
     """
 
     vocab_size: int = Field(default=8000, ge=300, le=256_000)
     kind: Literal["unigram", "bpe"] = "unigram"
     character_coverage: float = Field(default=0.9999, gt=0.9, le=1.0)
     sampling_alpha: float = Field(default=0.0, ge=0.0, le=10.0)
+    sentinels: int = Field(default=0, ge=0, le=MAX_SENTINELS)
 
 
 class Optimization(_Section):

@@ -102,3 +102,18 @@ def test_too_large_a_vocabulary_for_the_text_leaves_no_file(tmp_path: Path) -> N
     ):
         train_tokenizer(iter(SENTENCES), tmp_path / "t.model", vocab_size=9000)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sentinels_are_single_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "t.model"
+    tokenizer = train_tokenizer(iter(SENTENCES), path, vocab_size=323, sentinels=3)
+    assert tokenizer.sentinels == ("\ue001", "\ue002", "\ue003")
+    text = "A \ue001, \ue003\ue002."
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    for character in tokenizer.sentinels:
+        assert ids.count(tokenizer.piece_to_id(character)) == 1
+
+
+def test_other_vocabularies_have_no_sentinels(tokenizer: Tokenizer) -> None:
+    assert tokenizer.sentinels == ()

@@ -9,11 +9,13 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.bundle.tokenizer import sentinel
 from model.data.augmentation import (
     RUN_CHARACTERS,
     copied_text,
     paragraphs,
     variants,
+    with_sentinels,
 )
 
 PAIRS = [(f"This is sentence {n}.", f"Das ist Satz {n}.") for n in range(40)]
@@ -99,6 +101,35 @@ def test_copied_text_has_what_models_were_seen_to_damage() -> None:
         *(".\ufe0f+", "🙏🏽+"),
     ):
         assert any(re.fullmatch(pattern, text) for text in texts), pattern
+
+
+@given(st.integers(0, 1000), st.integers(1, 5))
+def test_sentinels_stand_for_what_both_sides_have(seed: int, most: int) -> None:
+    pair = (
+        "Tom saw 25 cats at https://x.org, 25-30.",
+        "Tom sah 25 Katzen, 25-30, bei https://x.org.",
+    )
+    source, target = with_sentinels(pair, random.Random(seed), most)
+    used = re.findall("[\ue001-\ue0ff]", source)
+    assert sorted(used) == sorted(re.findall("[\ue001-\ue0ff]", target))
+    assert 1 <= len(set(used)) == len(used) <= most
+    assert set(used) <= {sentinel(n) for n in range(1, most + 1)}
+
+
+def test_a_pair_without_common_strings_gets_a_sentinel_beside_it() -> None:
+    pair = ("The dog is here.", "der Hund ist da.")
+    source, target = with_sentinels(pair, random.Random(1), 1)
+    assert "\ue001" in source
+    assert "\ue001" in target
+
+
+def test_sentinels_come_on_top_of_other_variants() -> None:
+    found = variants(PAIRS, random.Random(1), share=0.5, sentinels=3)
+    marked = [pair for pair in found if "\ue001" <= max(pair[0]) <= "\ue003"]
+    assert 0.3 * len(PAIRS) < len(marked) < 0.7 * len(PAIRS)
+    assert not any(
+        "\ue001" in text for pair in variants(PAIRS, random.Random(1), share=1.0) for text in pair
+    )
 
 
 @given(st.integers(0, 1000))
