@@ -93,11 +93,10 @@ serve.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[att
 
 def _serve(settings: Settings) -> NoReturn:
     from service import process
-    from service.common import descriptors
+    from service.common import descriptors, garbage
     from service.models.loading import load_models
     from service.observability.metrics import ServerMetrics
     from service.server import Server
-    from service.worker import garbage
 
     descriptors.raise_limit(settings.max_concurrent_requests)
     metrics = ServerMetrics(settings.max_client_metrics)

@@ -19,7 +19,7 @@ from service.access.setup import Access
 from service.calls.backend import DOCUMENT_LIMITS, Backend
 from service.calls.call_tracker import CallTracker
 from service.calls.request_parsing import RequestParser
-from service.common import descriptors
+from service.common import descriptors, garbage
 from service.documents.worker_pool import READERS_MODULE, DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.engine.watchdog import Watchdog
@@ -236,6 +236,7 @@ class Server:
         self.probes.set_ready()
         self._metrics.serving.set(1)
         self._run("descriptors", descriptors.watch())
+        self._run("garbage", garbage.collect_in_pauses(lambda: not self._tracker.calls.num_taken))
         self._run("watchdog", self._watchdog.run())
         self._run("loop monitor", loop_monitor.watch())
         self._run("reloads", self._reloads.run())

@@ -22,10 +22,10 @@ from service.batching.events import Events
 from service.batching.failures import loading_failed
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
+from service.common import garbage
 from service.domain.plan import LanedRunner
 from service.errors import DragomanError, StartupError
 from service.observability import logs
-from service.worker import garbage
 from service.worker.messages import (
     PIECE_BYTES,
     Add,
