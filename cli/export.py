@@ -25,8 +25,9 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="bundle, which is served; or huggingface, a directory for transformers, for which "
-            "the options below mean nothing.",
+            help="bundle, which is served; marian, files for Firefox and other engines of its "
+            "models; or huggingface, a directory for transformers. Of the options below, marian "
+            "has --precision and --sentences, huggingface none.",
         ),
     ] = "bundle",
     name: Annotated[
@@ -71,13 +72,15 @@ def export(
         from export.errors import ExportError
         from export.exporter import export_checkpoint
         from export.huggingface.writer import write_huggingface
+        from export.parity import SENTENCES
+        from export.students.writer import write_student
         from model.bundle.tokenizer import TokenizerError
         from model.network.checkpoint import CheckpointError
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 
-    if output_format not in ("bundle", "huggingface"):
-        fail(f"--format must be bundle or huggingface, not {output_format!r}")
+    if output_format not in ("bundle", "marian", "huggingface"):
+        fail(f"--format must be bundle, marian or huggingface, not {output_format!r}")
     options = ExportOptions(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
     )
@@ -86,6 +89,10 @@ def export(
         if output_format == "huggingface":
             agreement = write_huggingface(checkpoint, output)
             typer.echo(f"{output}: {describe_agreement(agreement)}")
+            return
+        if output_format == "marian":
+            agreed = write_student(checkpoint, output, precision, lines or SENTENCES)
+            typer.echo(f"{output}: {precision}; {describe_agreement(agreed, 'fxtranslate')}")
             return
         log_to_standard_error("%(message)s")
         with ended_by_sigterm(), stages("sentences") as show:

@@ -26,13 +26,13 @@ import numpy.typing as npt
 from export.errors import ExportError
 from export.huggingface.directory import LARGEST_GROWTH, refuse_pointer
 
-_VERSION = 1
+VERSION = 1
 _MOST_DIMENSIONS = 4
 _CHUNK = 2**20
-_FLOATS: Mapping[int, str] = {0x0402: "<f2", 0x0404: "<f4", 0x0408: "<f8"}
-_TEXT = 0x0101
+TEXT, FLOAT32, INTGEMM8, INTGEMM16 = 0x0101, 0x0404, 0x4101, 0x4102
+_FLOATS: Mapping[int, str] = {0x0402: "<f2", FLOAT32: "<f4", 0x0408: "<f8"}
 # Integers [out, in] and one float32, by which they were multiplied: hardware-independent intgemm.
-_QUANTIZED: Mapping[int, str] = {0x4101: "<i1", 0x4102: "<i2"}
+_QUANTIZED: Mapping[int, str] = {INTGEMM8: "<i1", INTGEMM16: "<i2"}
 
 Array = npt.NDArray[Any]
 
@@ -96,7 +96,7 @@ class Item:
         Raises:
             ExportError: it is no text.
         """
-        if self.kind != _TEXT:
+        if self.kind != TEXT:
             self._refuse(f"has type {self.kind:#06x}, not that of a text")
         return bytes(self.data).split(b"\0", 1)[0]
 
@@ -183,10 +183,10 @@ class _BinaryReader:
 
     def items(self) -> dict[str, Item]:
         version = self._number("the version")
-        if version != _VERSION:
+        if version != VERSION:
             raise ExportError(
                 f"{self._file} is no binary Marian model, or one of another version: its first "
-                f"number is {version}, not {_VERSION}"
+                f"number is {version}, not {VERSION}"
             )
         count = self._number("the number of items")
         heads = self._take(32 * count, f"the headers of {count:,} items")

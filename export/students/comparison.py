@@ -118,7 +118,9 @@ class FxtranslateComparison:
         vocabularies = [self.files.vocabulary(file) for file in self.files.vocabularies]
         try:
             return engine.Translator(read_compressed(self.files.weights), *vocabularies)
-        except Exception as exc:  # whatever a field that only it reads leads to
+        except BaseException as exc:  # whatever a field that only it reads leads to
+            if not isinstance(exc, Exception) and type(exc).__name__ != "PanicException":
+                raise  # Rust's panics are no Exception
             reason = str(exc).strip().partition("\n")[0]
             raise ExportError(f"{_ENGINE} cannot read {self.files.weights}: {reason:.300}") from exc
 
@@ -203,10 +205,16 @@ class _Retraced:
 
     def _agrees(self, tokens: list[int], token: int) -> bool:
         """Whether the text can begin with these tokens; at its end, whether it is theirs."""
-        text = self._tokenizer.target.decode(tokens)
+        text = self._written(tokens)
         if token == self._model.config.eos_id:
             return text == self._text
         return self._text.startswith(text)
 
     def _is_whole(self, tokens: list[int]) -> bool:
-        return self._tokenizer.target.decode(tokens) == self._text
+        return self._written(tokens) == self._text
+
+    def _written(self, tokens: list[int]) -> str:
+        """The text of tokens as the engine writes it: a byte stays <0xC3>."""
+        target, eos_id = self._tokenizer.target, self._model.config.eos_id
+        pieces = [target.id_to_piece(token) for token in tokens if token != eos_id]
+        return "".join(pieces).replace("\u2581", " ").removeprefix(" ")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from export.errors import ExportError
 from export.layers import NEVER
-from export.marian.binary import Item, read_binary
+from export.marian.binary import INTGEMM8, INTGEMM16, Item, read_binary
 from export.marian.configuration import OPTIONS_ARRAY, open_npz, parse_yaml, read_array
 from model.bundle.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.network.transformer import Transformer, marian_positions
@@ -78,9 +78,9 @@ _BLOCKS = {
 _THEIRS = {ours: theirs for theirs, ours in _BLOCKS.items()}
 _LAYER = re.compile(r"(encoder|decoder)_l(\d+)_(\w+)")
 _OUR_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
-_ALPHA = "_QuantMultA"
-_OUTPUT_ALPHA = f"none{_ALPHA}"
-_OUTPUT_BIAS = "decoder_ff_logit_out_b"
+ALPHA = "_QuantMultA"
+OUTPUT_ALPHA = f"none{ALPHA}"
+OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class StudentNetwork:
         if OPTIONS_ARRAY not in items:
             raise ExportError(f"{file} has no {OPTIONS_ARRAY}: it does not say what its network is")
         options = _checked_options(file, items.pop(OPTIONS_ARRAY).text())
-        alphas = {n: items.pop(n) for n in list(items) if n.endswith(_ALPHA)}
+        alphas = {n: items.pop(n) for n in list(items) if n.endswith(ALPHA)}
         scales = _checked_alphas(file, items, alphas)
-        kinds = {0x4101: "intgemm8", 0x4102: "intgemm16"}
+        kinds = {INTGEMM8: "intgemm8", INTGEMM16: "intgemm16"}
         found = {kinds.get(item.kind, "float") for item in items.values()}
         precision = next((kind for kind in kinds.values() if kind in found), "float32")
         precision += " with alphas" if alphas else ""
@@ -192,7 +192,7 @@ class StudentNetwork:
         states: dict[str, Tensor] = {}
         tables: dict[str, Array] = {}
         for name, array in self.arrays.items():
-            if name == _OUTPUT_BIAS or name.endswith("Wemb"):
+            if name == OUTPUT_BIAS or name.endswith("Wemb"):
                 tables[name] = array
             elif (ours := _our_name(name)) is None:
                 self._refuse(name, "is a weight that students do not have")
@@ -201,7 +201,7 @@ class StudentNetwork:
         self._add_tables(states, tables, config, sizes)
         for name in expected:
             if name not in states:
-                self._refuse(_their_name(name), "is missing")
+                self._refuse(their_name(name), "is missing")
         model.load_state_dict(states, assign=True)
         model.tie_weights()
         table = marian_positions(config.max_positions, config.d_model)  # no weight of the file
@@ -243,14 +243,14 @@ class StudentNetwork:
         states["output_projection.weight"] = states["target_embedding.weight"]
         if shared:
             states["source_embedding.weight"] = states["target_embedding.weight"]
-        if unknown := tables.keys() - {*names, _OUTPUT_BIAS}:
+        if unknown := tables.keys() - {*names, OUTPUT_BIAS}:
             self._refuse(min(unknown), "is there although the options tie embeddings otherwise")
-        if _OUTPUT_BIAS not in tables:
-            self._refuse(_OUTPUT_BIAS, "is missing")
-        given = tables[_OUTPUT_BIAS]
+        if OUTPUT_BIAS not in tables:
+            self._refuse(OUTPUT_BIAS, "is missing")
+        given = tables[OUTPUT_BIAS]
         if given.size != sizes[1]:
             self._refuse(
-                _OUTPUT_BIAS, f"has {given.size:,} numbers, the vocabulary {sizes[1]:,} pieces"
+                OUTPUT_BIAS, f"has {given.size:,} numbers, the vocabulary {sizes[1]:,} pieces"
             )
         bias = torch.full((config.vocab_size,), NEVER)
         bias[: sizes[1]] = torch.from_numpy(given.ravel())
@@ -314,12 +314,12 @@ def _checked_alphas(
     if not alphas:
         return {}
     products = {n for n, i in items.items() if i.is_quantized and not n.endswith("Wemb")}
-    needed = {f"{name}{_ALPHA}" for name in products} | {_OUTPUT_ALPHA}
+    needed = {f"{name}{ALPHA}" for name in products} | {OUTPUT_ALPHA}
     if missing := sorted(needed - alphas.keys()):
         raise ExportError(f"{file}: {missing[0]} is missing, the scale of its activations")
-    found = {"output_projection": float(alphas[_OUTPUT_ALPHA].numbers().item())}
+    found = {"output_projection": float(alphas[OUTPUT_ALPHA].numbers().item())}
     for name, item in alphas.items():
-        if ours := _our_name(name.removesuffix(_ALPHA)):
+        if ours := _our_name(name.removesuffix(ALPHA)):
             found[ours.removesuffix(".weight")] = float(item.numbers().item())
     return found
 
@@ -332,7 +332,7 @@ def _our_name(theirs: str) -> str | None:
     return f"{layer[1]}.layers.{int(layer[2]) - 1}.{_BLOCKS[layer[3]]}"
 
 
-def _their_name(ours: str) -> str:
+def their_name(ours: str) -> str:
     """Marian's name of one of our weights."""
     if (layer := _OUR_LAYER.fullmatch(ours)) and layer[3] in _THEIRS:
         return f"{layer[1]}_l{int(layer[2]) + 1}_{_THEIRS[layer[3]]}"

@@ -18,24 +18,19 @@ import torch
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
-from export.marian.binary import read_binary, read_compressed
+from export.marian.binary import INTGEMM16, TEXT, read_binary, read_compressed
+from export.marian.binary_writer import WrittenItem, binary, float_item, quantized
 from export.students.files import StudentFiles, is_student
 from export.students.reader import read_student
 from model.bundle.config import AlignmentHead
 from model.network.transformer import Transformer
 from tests.native_marian import save_npz
 from tests.students import (
-    FLOAT32,
-    INT8,
-    INTGEMM16,
     VOCAB_SIZE,
-    alphas_of,
     arrays_of,
-    binary,
     float_items,
-    int8_items,
+    int8_student,
     options_of,
-    quantized,
     random_student,
     student_config,
     vocabulary,
@@ -74,7 +69,7 @@ def test_float32_files_are_the_network_and_8_bits_are_near(
     expected = logits(network)
     found = read_student(student, None)
     assert (logits(found.model) - expected).abs().max() < 0.1 * expected.abs().max()
-    items, options = float_items(arrays_of(network)), options_of(network.config)
+    items, options = float_items(network), options_of(network.config)
     writers: dict[str, Callable[[Path], object]] = {
         "model.bin": lambda file: file.write_bytes(binary(items, options)),
         "model.bin.gz": lambda file: file.write_bytes(gzip.compress(binary(items, options))),
@@ -110,12 +105,12 @@ def test_zstandard(student: Path, tmp_path: Path) -> None:
 
 
 def test_16_bits(network: Transformer, tmp_path: Path) -> None:
-    items = float_items(arrays_of(network))
+    items = float_items(network)
     for name, (_, shape, data) in list(items.items()):
         if name.endswith(("W1", "Wemb")):
             matrix = np.frombuffer(data, np.float32).reshape(shape)
             stored = matrix if name == "Wemb" else matrix.T
-            items[name] = (INTGEMM16, shape, quantized(stored, "<i2", 1023))
+            items[name] = WrittenItem(INTGEMM16, shape, quantized(stored, "<i2", 1023))
     (tmp_path / "model.bin").write_bytes(binary(items, options_of(network.config)))
     (tmp_path / "vocab.spm").write_bytes(vocabulary())
     expected = logits(network)
@@ -184,7 +179,7 @@ def edited(
     """Write the model with other items or options."""
 
     def write(path: Path, network: Transformer) -> None:
-        items: dict[str, Any] = int8_items(network, alphas_of(network, [(5, 6, 0)]))
+        items: dict[str, Any] = int8_student(network)
         change(items)
         (path / MODEL).write_bytes(binary(items, options_of(network.config, **options)))
 
@@ -193,8 +188,8 @@ def edited(
 
 def bad_options(path: Path, network: Transformer) -> None:
     """Write the model with options that no YAML parser reads."""
-    items: dict[str, Any] = int8_items(network, alphas_of(network, [(5, 6, 0)]))
-    items["special:model.yml"] = (INT8, (6,), b"a: [\0")
+    items: dict[str, Any] = int8_student(network)
+    items["special:model.yml"] = WrittenItem(TEXT, (6,), b"a: [\0")
     (path / MODEL).write_bytes(binary(items))
 
 
@@ -214,8 +209,8 @@ def cut(size: int) -> Callable[[Path, Transformer], object]:
     return lambda path, _: (path / MODEL).write_bytes((path / MODEL).read_bytes()[:size])
 
 
-def gate(value: float) -> tuple[int, Any, bytes]:
-    return FLOAT32, (1, 1), np.float32(value).tobytes()
+def gate(value: float) -> WrittenItem:
+    return float_item(np.float32(value).reshape(1, 1))
 
 
 HUGE = struct.pack("<Q", 2**60)
@@ -229,15 +224,15 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"headers of 1,152,921,504,606,846,976 items takes": bytes_at(8, HUGE),
     r"the name of item 0 takes 1,152": bytes_at(16, HUGE),
     r"numbers of type 0x1101, which is not supported": edited(
-        lambda items: items.update({WQ: (0x1101, *items[WQ][1:])})),
+        lambda items: items.update({WQ: items[WQ]._replace(kind=0x1101)})),
     r"has 1,152,921,504,606,846,976 dimensions": bytes_at(32, HUGE),
     r"the data of '\w+' takes 1,152": bytes_at(40, HUGE),
     r"is cut off or damaged: the headers of \d+ items": cut(100),
     r"is cut off or damaged: the data of": cut(-300),
     r"'encoder_l1_self_Wq' has shape \[30000, 30000\], which takes 900,000,004 bytes": edited(
-        lambda items: items.update({WQ: (items[WQ][0], (30000, 30000), items[WQ][2])})),
+        lambda items: items.update({WQ: items[WQ]._replace(shape=(30000, 30000))})),
     r"'encoder_l1_self_Wq' has the shape \[-1, 64\]": edited(
-        lambda items: items.update({WQ: (items[WQ][0], (-1, 64), items[WQ][2])})),
+        lambda items: items.update({WQ: items[WQ]._replace(shape=(-1, 64))})),
     # Scales.
     r"encoder_l1_self_Wq_QuantMultA is \[0.0\], not one positive": edited(
         lambda items: items.update({ALPHA: gate(0.0)})),
@@ -246,7 +241,7 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"encoder_l1_self_Wq_QuantMultA is missing": edited(lambda items: items.pop(ALPHA)),
     r"none_QuantMultA is missing": edited(lambda items: items.pop("none_QuantMultA")),
     r"'encoder_l1_self_Wq' has the multiplier nan": edited(lambda items: items.update(
-        {WQ: (*items[WQ][:2], items[WQ][2][:-4] + np.float32(np.nan).tobytes())})),
+        {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(np.nan).tobytes())})),
     # Weights that contradict the options or the vocabulary.
     r"encoder_l1_self_bq is missing": edited(lambda items: items.pop("encoder_l1_self_bq")),
     r"encoder_l1_extra_W is a weight that students do not have": edited(

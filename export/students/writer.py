@@ -1,0 +1,268 @@
+"""The way back: a checkpoint of ours as a Marian student, for Firefox and other engines.
+
+Kim et al., 2019, "From Research to Production and Back", section 3, is such a network. The files
+are those of `mozilla/translations`; 8-bit ones have static scales of activations ("alphas").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sentencepiece import sentencepiece_model_pb2
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.exporter import new_directory
+from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item
+from export.parity import SENTENCES
+from export.students.comparison import StudentAgreement
+from export.students.network import ALPHA, OUTPUT_ALPHA, OUTPUT_BIAS, their_name
+from export.students.reader import read_student
+from model.bundle.config import STUDENT, ModelConfig
+from model.bundle.tokenizer import Tokenizer
+from model.evaluation.search import greedy_search
+from model.network.checkpoint import load_checkpoint
+from model.network.transformer import Transformer
+
+Array = npt.NDArray[Any]
+_PRECISIONS = ("fp32", "int8")
+_EOS, _UNK = 0, 1  # of students
+_REQUIRED: Mapping[str, tuple[Any, ...]] = {
+    **{name: (value,) for name, value in STUDENT.items()},
+    "norm": ("post",),
+    "activation": ("relu",),
+    "scale_embeddings": (True,),
+    "embedding_norm": (False,),
+    "embedding_tying": ("all", "target"),
+    "encoder_attention": ("full",),
+    "cross_attention": ("full",),
+}
+
+
+def write_student(
+    checkpoint: Path,
+    output: Path,
+    precision: str = "int8",
+    sentences: Sequence[str] = SENTENCES,
+) -> StudentAgreement | None:
+    """Write a checkpoint as the files of a student.
+
+    Args:
+        checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote.
+        output: the directory to write; it appears whole, or not at all.
+        precision: "int8" for 8-bit integers with alphas, "fp32" for float32.
+        sentences: source sentences, of which the alphas are made.
+
+    Returns:
+        How fxtranslate translates with the files, against our network; None if it isn't installed.
+
+    Raises:
+        CheckpointError: the checkpoint can't be read.
+        ExportError: Marian has no such network or precision, names the field; `output` is in the
+            way; or fxtranslate translates otherwise.
+    """
+    if precision not in _PRECISIONS:
+        raise ExportError(f"precision must be {' or '.join(_PRECISIONS)}, not {precision!r}")
+    loaded = load_checkpoint(checkpoint)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    _check(model.config)
+    languages = loaded.languages["source"], loaded.languages["target"]
+    order = piece_order(tokenizer)
+    with new_directory(output) as directory:
+        items = student_items(model, order)
+        if precision == "int8":
+            sources = [[*tokenizer.encode(text), tokenizer.eos_id] for text in sentences]
+            items = int8_items(model, order, observed_alphas(model, sources))
+        pair = "".join(languages)
+        name = f"model.{pair}.{'intgemm.alphas.' * (precision == 'int8')}bin"
+        content = binary(items, student_options(model.config, len(order)))
+        (directory / name).write_bytes(content)
+        vocabulary = reordered(tokenizer, order)
+        is_shared = model.config.embedding_tying == "all"
+        for side in ("",) if is_shared else ("src", "trg"):
+            (directory / f"{side}vocab.{pair}.spm").write_bytes(vocabulary)
+        described = {"sourceLanguage": languages[0], "targetLanguage": languages[1]}
+        (directory / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
+        comparison = read_student(directory, None).comparison
+        covered = [text for text in sentences if not _is_spelled(tokenizer, text)]
+        is_read = precision == "int8" or is_shared  # by fxtranslate
+        if comparison is None or not (covered and is_read and comparison.is_possible()):
+            return None
+        return comparison.compare(covered, None)
+
+
+def _is_spelled(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether a text has a character in bytes, which fxtranslate does not read."""
+    return any(tokenizer.id_to_piece(i).startswith("<0x") for i in tokenizer.encode(text))
+
+
+def _check(config: ModelConfig) -> None:
+    for name, supported in _REQUIRED.items():
+        if (value := getattr(config, name)) not in supported:
+            wanted = " or ".join(map(repr, supported))
+            raise ExportError(
+                f"Marian's students have {name} = {wanted}, and this network {value!r}: train one "
+                f'with the preset "student-tiny", and norm = "post"'
+            )
+
+
+# --- vocabulary -----------------------------------------------------------------------------------
+
+
+def piece_order(tokenizer: Tokenizer) -> list[int]:
+    """Our ids in the order of a student's: </s>, <unk>, and all others but padding and BOS.
+
+    Args:
+        tokenizer: ours.
+    """
+    first = [tokenizer.eos_id, tokenizer.unk_id]
+    hidden = {*first, tokenizer.pad_id, tokenizer.bos_id}
+    return first + [i for i in range(tokenizer.vocab_size) if i not in hidden]
+
+
+def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
+    """The SentencePiece model with its pieces in another order.
+
+    Args:
+        tokenizer: ours.
+        order: its ids, in the new order; the first is the end of a sentence, the second unknown.
+    """
+    model: Any = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.serialized())
+    pieces = [model.pieces[i] for i in order]
+    kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(kept)
+    model.pieces[_EOS].piece, model.pieces[_UNK].piece = "</s>", "<unk>"
+    spec = model.trainer_spec
+    spec.eos_id, spec.unk_id, spec.bos_id, spec.pad_id = _EOS, _UNK, -1, -1
+    spec.eos_piece, spec.unk_piece, spec.vocab_size = "</s>", "<unk>", len(order)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def student_arrays(model: Transformer, order: Sequence[int]) -> dict[str, Array]:
+    """Marian's arrays by name, matrices [in, out], vectors [1, n].
+
+    Args:
+        model: the network.
+        order: ids of the vocabulary, in the order of a student's.
+    """
+    rows, found = torch.tensor(order), dict[str, Array]()
+    states = model.state_dict()
+    for name, tensor in states.items():
+        if ".layers." in name:
+            found[their_name(name)] = _theirs(tensor)
+    target = states["target_embedding.weight"][rows].numpy()
+    if model.config.embedding_tying == "all":
+        found["Wemb"] = target
+    else:
+        found["encoder_Wemb"] = states["source_embedding.weight"][rows].numpy()
+        found["decoder_Wemb"] = target
+    found[OUTPUT_BIAS] = _theirs(states["output_projection.bias"][rows])
+    return found
+
+
+def _theirs(tensor: Tensor) -> Array:
+    return tensor.numpy().T if tensor.dim() == 2 else tensor.numpy()[None]
+
+
+def student_items(model: Transformer, order: Sequence[int]) -> dict[str, WrittenItem]:
+    """Items of a float32 file; the arguments are those of `student_arrays`."""
+    return {name: float_item(array) for name, array in student_arrays(model, order).items()}
+
+
+def int8_items(
+    model: Transformer, order: Sequence[int], alphas: Mapping[str, float]
+) -> dict[str, WrittenItem]:
+    """Items of an intgemm8 file with alphas.
+
+    Args:
+        model: the network.
+        order: ids of the vocabulary, in the order of a student's.
+        alphas: of `observed_alphas`.
+    """
+    items = student_items(model, order)
+    for name, array in student_arrays(model, order).items():
+        if name.endswith("Wemb"):
+            items[name] = int8_item(array, is_table=True)
+    for ours in alphas.keys() - {"output_projection"}:
+        name = their_name(f"{ours}.weight")
+        items[name] = int8_item(_theirs(model.get_parameter(f"{ours}.weight").detach()))
+        items[f"{name}{ALPHA}"] = _number(alphas[ours])
+    items[OUTPUT_ALPHA] = _number(alphas["output_projection"])
+    return items
+
+
+def _number(value: float) -> WrittenItem:
+    return float_item(np.float32(value).reshape(1, 1))
+
+
+def observed_alphas(model: Transformer, sources: Sequence[Sequence[int]]) -> dict[str, float]:
+    """By what to multiply the inputs of each linear map before rounding: 127 over the largest seen.
+
+    Args:
+        model: the network.
+        sources: token ids of sentences, end of sentence included.
+    """
+    largest: dict[str, float] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+
+            def record(_: nn.Module, given: tuple[Tensor, ...], name: str = name) -> None:
+                largest[name] = max(largest.get(name, 0.0), given[0].abs().max().item())
+
+            hooks.append(module.register_forward_pre_hook(record))
+    try:
+        for source in sources:
+            greedy_search(model, torch.tensor([source]))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: 127.0 / max(value, 1e-6) for name, value in largest.items()}
+
+
+def student_options(config: ModelConfig, num_pieces: int, **changes: Any) -> dict[str, Any]:
+    """`special:model.yml`, with what `mozilla/translations` trains students with.
+
+    Args:
+        config: our sizes and options.
+        num_pieces: size of the vocabulary.
+        changes: other values of some options.
+    """
+    is_shared = config.embedding_tying == "all"
+    return {
+        "type": "transformer",
+        "dim-emb": config.d_model,
+        "dim-vocabs": [num_pieces, num_pieces],
+        "enc-depth": config.num_encoder_layers,
+        "dec-depth": config.num_decoder_layers,
+        "dec-cell": "ssru",
+        "transformer-decoder-autoreg": "rnn",
+        "transformer-heads": config.num_heads,
+        "transformer-dim-ffn": config.ffn_dim,
+        "transformer-decoder-dim-ffn": 0,
+        "transformer-ffn-depth": 2,
+        "transformer-ffn-activation": "relu",
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-emb": "d",
+        "transformer-postprocess-top": "",
+        "transformer-rnn-projection": False,
+        "transformer-guided-alignment-layer": "last",
+        "transformer-train-positions": False,
+        "tied-embeddings": not is_shared,
+        "tied-embeddings-all": is_shared,
+        "tied-embeddings-src": False,
+        "version": "v1.9.56",
+        **changes,
+    }

@@ -1,0 +1,103 @@
+"""The way back: our checkpoints as Marian students, which other engines translate with alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.errors import ExportError
+from export.students.reader import read_student
+from export.students.writer import piece_order, write_student
+from model.bundle.config import ModelConfig, preset
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
+from model.network.checkpoint import save_checkpoint
+from model.network.transformer import Transformer
+from tests.foreign_models import TEXTS
+from tests.students import random_student
+
+VOCAB_SIZE = 450
+SMALL: dict[str, Any] = dict(num_encoder_layers=3, dropout=0.0)
+
+
+def sentences(count: int = 12) -> list[str]:
+    draw = np.random.default_rng(0)
+    words = [word for text in TEXTS for word in text.split()]
+    return [" ".join(draw.choice(words, draw.integers(1, 9)).tolist()) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("vocabulary") / TOKENIZER_FILE
+    return train_tokenizer(iter(TEXTS), path, vocab_size=VOCAB_SIZE, sentinels=2)
+
+
+def checkpoint(path: Path, tokenizer: Tokenizer, **changes: Any) -> Transformer:
+    """Write a random checkpoint, and return its network."""
+    config = preset("student-tiny", VOCAB_SIZE, **{**SMALL, **changes})
+    model = random_student(config)
+    save(path, model, config, tokenizer)
+    return model
+
+
+def save(path: Path, model: Transformer, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    save_checkpoint(path, model, tokenizer, languages={"source": "en", "target": "de"})
+
+
+@pytest.mark.parametrize("tying", ["all", "target"])
+def test_the_files_are_the_network(tmp_path: Path, tokenizer: Tokenizer, tying: str) -> None:
+    model = checkpoint(tmp_path / "ours", tokenizer, embedding_tying=tying)
+    write_student(tmp_path / "ours", tmp_path / "student", "fp32", [])
+    found, order = read_student(tmp_path / "student", None), piece_order(tokenizer)
+    assert len(order) == VOCAB_SIZE - 2
+    for text in [*sentences(5), "\ue001 zzz é."]:
+        ours = tokenizer.encode(text)
+        assert [order[i] for i in found.tokenizer.encode(text)] == ours
+    ids = torch.tensor([[order.index(i) for i in ours] + [0]])
+    source = torch.tensor([[*ours, tokenizer.eos_id]])
+    with torch.inference_mode():
+        expected = logits(model, source, tokenizer.bos_id)[..., order]
+        given = logits(found.model, ids, found.config.bos_id)[..., : len(order)]
+    assert (given - expected).abs().max() < 1e-4
+
+
+def logits(model: Transformer, source: torch.Tensor, start: int) -> torch.Tensor:
+    target = torch.cat((torch.tensor([[start]]), source[:, :-1]), dim=1)
+    result: torch.Tensor = model(source, target, torch.ones_like(source, dtype=torch.bool))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("precision", "tying"), [("fp32", "all"), ("int8", "all"), ("int8", "target")]
+)
+def test_fxtranslate_translates_with_them(
+    tmp_path: Path, tokenizer: Tokenizer, precision: str, tying: str
+) -> None:
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    checkpoint(tmp_path / "ours", tokenizer, embedding_tying=tying)
+    agreement = write_student(tmp_path / "ours", tmp_path / "student", precision, sentences())
+    assert agreement is not None
+    assert agreement.num_identical + agreement.num_ties == agreement.num_sentences > 6
+    assert agreement.num_identical > agreement.num_sentences / 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "pre"}, "norm = 'post', and this network 'pre'"),
+        ({"positions": "sinusoidal"}, "positions = 'marian'"),
+        ({"embed_start": True}, "embed_start = False"),
+        ({"decoder": "self_attention"}, "decoder = 'ssru'"),
+    ],
+)
+def test_other_networks_are_refused(
+    tmp_path: Path, tokenizer: Tokenizer, changes: dict[str, Any], message: str
+) -> None:
+    config = preset("student-tiny", VOCAB_SIZE, **{**SMALL, **changes})
+    save(tmp_path / "ours", Transformer(config), config, tokenizer)
+    with pytest.raises(ExportError, match=message):
+        write_student(tmp_path / "ours", tmp_path / "student")
+    assert not (tmp_path / "student").exists()
