@@ -69,6 +69,8 @@ _UNITS = {
     "_budget": "MiB",
     "port": "port",
 }
+# Kinds of texts by the first word of a setting's help.
+_TEXTS = {"Address": "address", "Database": "file", "File": "file", "URL": "URL", "Path": "path"}
 # Limits that are constants: the page that describes the feature, and the value.
 _CONSTANTS: dict[str, dict[str, object]] = {
     "search": {
@@ -129,7 +131,8 @@ def _value_of(field: dataclasses.Field[Any]) -> str:
     if kind is tuple:
         return "directories" if field.name in DIRECTORIES else "texts"
     if kind in (bool, str):
-        return "true or false" if kind is bool else "text"
+        first_word = field.metadata["help"].split()[0]
+        return "true or false" if kind is bool else _TEXTS.get(first_word, "text")
     unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), "number")
     low, high = (_number(field.metadata[key]) for key in ("minimum", "maximum"))
     text = f"{unit}, {low} to {high}"
