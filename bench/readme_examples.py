@@ -3,8 +3,8 @@
     python -m bench.readme_examples [--bundle BUNDLE] [--write]
 
 Example sentences are the quoted sentences in the code blocks of `PAGES`. It prints their
-translations, and the sentences that a page gives as an answer but are none of these (any more). The rows of the table in service/TEXT.md are printed as they have to be; `--write` puts
-them there.
+translations, and the sentences that a page gives as an answer but are none of these (any more).
+The rows of the table in service/TEXT.md are printed as they have to be; `--write` puts them there.
 """
 
 from __future__ import annotations

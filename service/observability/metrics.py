@@ -146,8 +146,8 @@ class ServerMetrics:
         """Create metrics of sentences: counts and durations."""
         self.queue_duration = self._histogram(
             "dragoman_queue_duration_seconds",
-            "Time that a sentence waited for a row, with sentences that never got one; observed when "
-            "the sentence ends.",
+            "Time that a sentence waited for a row, with sentences that never got one; observed "
+            "when the sentence ends.",
             _CALL_BUCKETS,
         )
         self.first_token = self._histogram(
