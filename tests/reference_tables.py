@@ -72,7 +72,7 @@ _UNITS = {
 # Kinds of texts by the first word of a setting's help.
 _TEXTS = {"Address": "address", "Database": "file", "File": "file", "URL": "URL", "Path": "path"}
 # Limits that are constants: the page that describes the feature, and the value.
-_CONSTANTS: dict[str, dict[str, object]] = {
+_CONSTANTS: dict[str, dict[str, int]] = {
     "search": {
         "beam size, and rows of a server": search_limits.MAX_ROWS,
         "tokens in `suppressed_tokens`, the model's own included": search_limits.MAX_SUPPRESSED,
@@ -140,12 +140,13 @@ def _value_of(field: dataclasses.Field[Any]) -> str:
 
 
 def _default_of(field: dataclasses.Field[Any]) -> str:
-    if field.default in ((), ""):
+    default: Any = field.default
+    if default in ((), ""):
         return "–"
-    if isinstance(field.default, str):
-        return f"`{field.default}`"
-    is_plain = isinstance(field.default, bool) or field.name.endswith("port")
-    return str(field.default).lower() if is_plain else _number(field.default)
+    if isinstance(default, str):
+        return f"`{default}`"
+    is_plain = isinstance(default, bool) or field.name.endswith("port")
+    return str(default).lower() if is_plain else _number(default)
 
 
 def _number(value: float) -> str:
@@ -155,8 +156,8 @@ def _number(value: float) -> str:
 def _metric_rows() -> Iterator[list[str]]:
     registry = ServerMetrics().registry
     for collector in registry._collector_to_names:
-        labels = getattr(collector, "_labelnames", None)
         for metric in collector.collect():
+            labels: Iterable[str] = getattr(collector, "_labelnames", ())
             if metric.name.startswith("dragoman_"):
                 yield _metric_row(metric, labels or getattr(metric, "_labelnames", ()))
 
