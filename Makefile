@@ -38,7 +38,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -94,6 +94,10 @@ image-gpu:  ## build the image for NVIDIA GPUs, dragoman:gpu
 
 proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 	$(python) proto/generate.py
+
+docs: $(venv)/.dev  ## write the reference tables of the documents: settings, limits, metrics, recipe fields
+	$(python) -m tests.reference_tables
+	$(python) -m model.training.recipe_reference
 
 bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)

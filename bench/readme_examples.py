@@ -2,10 +2,9 @@
 
     python -m bench.readme_examples [--bundle BUNDLE] [--write]
 
-Example sentences are the quoted sentences in the code blocks of README.md and proto/README.md. It
-prints their translations, and the sentences that a page gives as an answer but are none of these
-(any more). The rows of the table in service/TEXT.md are printed as they have to be; `--write` puts
-them there.
+Example sentences are the quoted sentences in the code blocks of `PAGES`. It prints their
+translations, and the sentences that a page gives as an answer but are none of these (any more).
+The rows of the table in service/TEXT.md are printed as they have to be; `--write` puts them there.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import typer
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "proto/README.md")
+PAGES = ("README.md", "proto/README.md", "proto/SEARCH.md", "proto/HTTP.md", "proto/CLIENTS.md")
 TABLE_PAGE = "service/TEXT.md"
 TABLE_HEAD = "| text | translation by the included model |"
 _CODE = re.compile(r"^```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -31,7 +31,9 @@ def attention(
     target: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language of the translation, such as de.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+    ] = "",
     bundle: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Use this bundle, without a server.", show_default=False),
@@ -43,7 +45,7 @@ def attention(
         ),
     ] = None,
     kind: Annotated[
-        str, typer.Option(help="cross, encoder-self or decoder-self: whose attention.")
+        str, typer.Option(help="Kind of attention: cross, encoder-self or decoder-self.")
     ] = "cross",
     layer: Annotated[
         int | None,
@@ -59,7 +61,9 @@ def attention(
         Path | None,
         typer.Option(help="The picture to write, .svg or .png. Default: draw in the terminal."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for the call.", min=0.001)] = 60,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of the call, in seconds.", min=0.001)
+    ] = 60,
 ) -> None:
     """Show where a model looks: a heat map of its attention weights.
 

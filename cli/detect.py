@@ -21,7 +21,9 @@ def detect(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
+    ] = 60,
 ) -> None:
     """Detect the languages of texts.
 

@@ -23,7 +23,7 @@ def evaluate(
         Path, typer.Option(help="A bundle, a training's folder, or a checkpoint in it.")
     ],
     source: Annotated[Path, typer.Option(help="Text to translate, one sentence per line, UTF-8.")],
-    reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    reference: Annotated[Path, typer.Option(help="Reference translation, line by line.")],
     source_language: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the source, such as en.")
     ] = "",
@@ -50,7 +50,7 @@ def evaluate(
         ),
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Also write the translations here.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     batch_tokens: Annotated[
         int, typer.Option(help="Source tokens in a batch (checkpoints).", min=1)
     ] = 4096,

@@ -33,21 +33,21 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
-    model_version: Annotated[str, typer.Option(help="A version of your choice.")] = "1",
+    model_version: Annotated[str, typer.Option(help="Version of the bundle, your choice.")] = "1",
     top_k: Annotated[
         int,
         typer.Option(
-            help="Best tokens that a step returns by default; a beam needs twice its size.",
+            help="Candidate tokens of a step by default; a beam gets twice its size.",
             min=1,
         ),
     ] = 8,
     model_card: Annotated[
-        Path | None, typer.Option(help="A text for the bundle's MODEL_CARD.md.")
+        Path | None, typer.Option(help="File to use as the bundle's MODEL_CARD.md.")
     ] = None,
     alignment_layer: Annotated[
         int | None,
         typer.Option(
-            help="Decoder layer, from 0, whose attention gives the alignments.",
+            help="Decoder layer, from 0, that gives the alignments.",
             show_default="the last but one; of fewer than three the last",
         ),
     ] = None,

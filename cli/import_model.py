@@ -38,15 +38,14 @@ def import_model(
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
-    model_version: Annotated[str, typer.Option(help="Its version, for you to choose.")] = "1",
+    model_version: Annotated[str, typer.Option(help="Version of the bundle, your choice.")] = "1",
     revision: Annotated[
-        str | None, typer.Option(help="Of a model on the hub: a branch, tag or commit.")
+        str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")
     ] = None,
     top_k: Annotated[
         int,
         typer.Option(
-            help="Best tokens that a step returns where a request says nothing; a beam gets twice "
-            "its size, however many these are.",
+            help="Candidate tokens of a step by default; a beam gets twice its size.",
             min=1,
         ),
     ] = 8,
@@ -60,14 +59,14 @@ def import_model(
     proof_sentences: Annotated[
         int | None,
         typer.Option(
-            help="Prove it on so many of these; 0 proves nothing, which the bundle records.",
+            help="Number of these sentences; 0 proves nothing, which the bundle records.",
             min=0,
             show_default="all",
         ),
     ] = None,
     threads: Annotated[
         int,
-        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
     ] = 0,
 ) -> None:
     """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.

@@ -35,34 +35,34 @@ KeyFile = Annotated[
 
 @keys_app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Its name in logs, metrics and `list`.")],
+    name: Annotated[str, typer.Argument(help="Name of the key in logs, metrics and `list`.")],
     keys: KeyFile,
     tenant: Annotated[
         str,
         typer.Option(
-            help="The customer or team that owns it. A tenant's keys count as one client."
+            help="Customer or team that owns the key. A tenant's keys count as one client."
         ),
     ] = "",
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model that it may use; repeatable. Default: every model.", show_default=False
+            help="Model that the key may use; repeatable. Default: all.", show_default=False
         ),
     ] = None,
     call: Annotated[
         list[str] | None,
         typer.Option(
-            help="A call that it may make, such as Translate; repeatable. Default: every call.",
+            help="Call that the key may make, such as Translate; repeatable. Default: all.",
             show_default=False,
         ),
     ] = None,
     max_priority: Annotated[
         str,
-        typer.Option(help="The highest priority that its calls may ask for: low, normal or high."),
+        typer.Option(help="Highest priority of its calls: low, normal or high."),
     ] = "",
     requests_per_minute: Annotated[
         int | None,
-        typer.Option(min=0, help="Calls that it may make in a minute.", show_default="no limit"),
+        typer.Option(min=0, help="Calls in a minute.", show_default="no limit"),
     ] = None,
     characters_per_day: Annotated[
         int | None,
@@ -72,13 +72,15 @@ def add(
     ] = None,
     characters_per_month: Annotated[
         int | None,
-        typer.Option(min=0, help="The same, in a month (UTC).", show_default="no limit"),
+        typer.Option(
+            min=0, help="Characters of source text in a month (UTC).", show_default="no limit"
+        ),
     ] = None,
     expires: Annotated[
         str,
         typer.Option(
             metavar="TIME",
-            help="When it stops working, such as 2027-01-31 or 2027-01-31T12:00:00Z (UTC). "
+            help="Time when the key expires, such as 2027-01-31 or 2027-01-31T12:00:00Z (UTC). "
             "Default: never.",
         ),
     ] = "",

@@ -71,7 +71,9 @@ def load(
     target_language: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+    ] = "",
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Token limit of each sentence.")
     ] = None,

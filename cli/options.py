@@ -77,7 +77,9 @@ GlossaryFile = Annotated[
     ),
 ]
 
-GlossaryName = Annotated[str, typer.Option(metavar="NAME", help="A glossary that the server has.")]
+GlossaryName = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of a glossary of the server.")
+]
 
 Verbatim = Annotated[
     bool,

@@ -12,7 +12,7 @@ from cli.exits import fail
 
 def reload(
     name: Annotated[
-        str, typer.Argument(help="The model; by default every model whose bundle has changed.")
+        str, typer.Argument(help="The model; by default every model with a changed bundle.")
     ] = "",
     path: Annotated[
         Path | None,

@@ -36,7 +36,9 @@ def score(
     target: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language of the translations, such as de.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+    ] = "",
     alignments: Annotated[
         bool,
         typer.Option(
@@ -44,7 +46,9 @@ def score(
             help="Add a column: the source token of each token of the translation.",
         ),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
+    ] = 60,
 ) -> None:
     """Score translations: two files, or lines "text, tab, translation" on standard input.
 

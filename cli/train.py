@@ -15,9 +15,7 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
     data_root: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory that the recipe's files are relative to.", envvar="DRAGOMAN_DATA_ROOT"
-        ),
+        typer.Option(help="Directory of the recipe's files.", envvar="DRAGOMAN_DATA_ROOT"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Directory of the run, instead of the recipe's.")

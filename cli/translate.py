@@ -45,7 +45,9 @@ def translate(
     target: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+    ] = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each piece as it is made.")
     ] = False,
@@ -83,7 +85,9 @@ def translate(
             "markup is kept.",
         ),
     ] = "",
-    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
+    ] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
 

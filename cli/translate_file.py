@@ -60,7 +60,9 @@ def translate_file(
     target: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+    ] = "",
     beam_size: BeamSize = None,
     allow_pivot: AllowPivot = None,
     glossary: GlossaryFile = None,
@@ -68,7 +70,9 @@ def translate_file(
     verbatim: Verbatim = True,
     adapt_case: AdaptCase = True,
     line_breaks: LineBreaks = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 300,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
+    ] = 300,
 ) -> None:
     """Translate a document, and keep its structure.
 

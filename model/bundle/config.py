@@ -62,32 +62,31 @@ class ModelConfig:
     Attributes:
         vocab_size: entries in the vocabulary that source and target share.
         d_model: width of the residual stream.
-        num_encoder_layers, num_decoder_layers: depth of the two stacks.
+        num_encoder_layers, num_decoder_layers: number of layers of this stack.
         num_heads: attention heads; must divide `d_model`.
         ffn_dim: inner width of the position-wise feed-forward network.
-        activation: its non-linearity ("relu" in the paper).
+        activation: non-linearity of that network ("relu" in the paper).
         norm: "post" normalises after each residual sum, as in the paper; "pre" normalises each
             sublayer's input and once more after each stack (Xiong et al., 2020).
         positions: "sinusoidal" (section 3.5), "marian" (sines, then cosines, of slightly other
             frequencies), "learned", "concatenated" (sinusoidal ones beside the embedding, and one
             linear map of both), or "none" (for tests of equivariance).
         max_positions: longest sequence, in tokens, that either side can have.
-        max_source_positions, max_target_positions: the same for one side; none for
+        max_source_positions, max_target_positions: longest sequence of this side; by default
             `max_positions`.
-        encoder_attention: which source positions see which (`model.network.attention`): "full" all;
-        "local"
-            those up to `attention_window` away; "strided" in half of the heads these, in the others
-            every `attention_window`-th; "lsh" those with similar queries; "linformer" all, through
-            `attention_rank` weighted sums of them.
-        cross_attention: what target positions see of the source: "full" each position, or
-            "linformer" `attention_rank` weighted sums, which gives no word alignments.
-        decoder: how a target position learns of those before it: "self_attention", or "ssru", a
+        encoder_attention: source positions that a position sees (`model.network.attention`):
+            "full" all; "local" those up to `attention_window` away; "strided" in half of the heads
+            these, in the others every `attention_window`-th; "lsh" those with similar queries;
+            "linformer" all, through `attention_rank` weighted sums.
+        cross_attention: source positions that the decoder sees: "full" all, or "linformer"
+            `attention_rank` weighted sums, which gives no word alignments.
+        decoder: layer that reads the earlier target positions: "self_attention", or "ssru", a
             recurrent unit with one state vector a layer (Kim et al., 2019, section 3.1).
         embed_start: whether `bos_id`, from which the decoder starts, has an embedding; without one
             the decoder starts from zeros, as Marian's does.
         attention_window: reach of "local", reach and stride of "strided", chunk of "lsh".
-        attention_buckets, attention_rounds: of "lsh": values of a hash function (an even number),
-            and how many functions there are.
+        attention_buckets: values of a hash function of "lsh"; an even number.
+        attention_rounds: number of hash functions of "lsh".
         attention_rank: rows that "linformer" keeps of a source.
         embedding_tying: "all" shares one matrix between source embedding, target embedding and
             output projection (section 3.4); "target" the last two; "none" shares nothing.

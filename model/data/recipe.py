@@ -39,10 +39,11 @@ class Corpus(_Section):
     """One pair of aligned files, relative to the data root.
 
     Attributes:
-        name: how reports call it.
-        source, target: the files.
-        repeat: how often an epoch goes through it.
-        weight: factor on its share of a mixture (`data.mixture`).
+        name: name in reports.
+        source: file with the source text.
+        target: file with the target text.
+        repeat: passes over the corpus in one epoch.
+        weight: factor on the corpus's share of a mixture (`data.mixture`).
     """
 
     name: str
@@ -61,7 +62,7 @@ class Languages(_Section):
     """The two sides.
 
     Attributes:
-        source, target: ISO 639-1 codes, such as "en"; with a region, "pt-BR".
+        source, target: ISO 639-1 code, such as "en", perhaps with a region, as in "pt-BR".
     """
 
     source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
@@ -72,7 +73,7 @@ class Mixture(_Section):
     """Corpora by temperature instead of by size; see `model.data.mixture`.
 
     Attributes:
-        temperature: 1 draws corpora in proportion to their text, a high one all of them alike.
+        temperature: 1 draws corpora in proportion to their text, a high value draws all equally.
         epoch_pairs: pairs that one epoch draws. It need not be a pass over the text: every
             corpus is gone through at a pace of its own, over several epochs or in less than one.
     """
@@ -87,12 +88,13 @@ class Data(_Section):
     Attributes:
         root: folder that the files are relative to. The variable
             DRAGOMAN_DATA_ROOT and the option --data-root override it.
-        train, valid: the corpora to learn from, and those to be judged on, each by itself.
-        lowercase: lower-case both sides (for published comparisons on lower-cased text).
-        max_tokens: pairs with a longer side are left out of training.
-        drop_validation_sources: leave out training pairs whose source also stands in a
+        train: corpora for training.
+        valid: corpora for validation, each measured by itself.
+        lowercase: whether both sides are lower-cased, to compare with published results.
+        max_tokens: longest side in tokens; longer pairs are left out of training.
+        drop_validation_sources: whether to leave out training pairs with a source that is in a
             validation corpus.
-        mixture: how much of each training corpus an epoch draws; without it, all of each.
+        mixture: share of each training corpus in an epoch; without it, an epoch has all text.
     """
 
     root: Path = Path(".")
@@ -125,8 +127,8 @@ class Vocabulary(_Section):
     """The joint SentencePiece vocabulary; see `model.bundle.tokenizer.train_tokenizer`.
 
     Attributes:
-        vocab_size: pieces, the 4 special ones and 256 bytes included.
-        kind: "unigram" (Kudo, 2018) or "bpe" (Sennrich et al., 2016).
+        vocab_size: number of pieces, with 4 special ones and 256 bytes.
+        kind: algorithm: "unigram" (Kudo, 2018) or "bpe" (Sennrich et al., 2016).
         character_coverage: share of the characters that get a piece; bytes spell the others.
         sampling_alpha: draws a random segmentation of the training text every epoch (Kudo, 2018):
             the smaller, the more random. 0 always uses the best one.
@@ -145,23 +147,23 @@ class Optimization(_Section):
     """How the weights are found (Vaswani et al., 2017, section 5).
 
     Attributes:
-        batch_tokens: tokens a side in one batch of one process, padding counted.
-        accumulate: batches whose gradients are added up for one update.
-        max_updates: updates after which training ends, early stopping aside.
-        learning_rate: its peak, reached after `warmup_updates`, then falling with the inverse
-            square root of the update number (section 5.3, with the peak named directly).
+        batch_tokens: tokens on each side of a batch of one process, with padding.
+        accumulate: batches for one update; their gradients are added.
+        max_updates: updates until training ends, unless it stops early.
+        learning_rate: peak of the learning rate, reached after `warmup_updates`; then it falls with
+            the inverse square root of the update number (section 5.3).
         warmup_updates: updates in which the learning rate rises; fewer than `max_updates`.
-        cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
+        cooldown_updates: last updates, in which the learning rate falls to zero; 0 for none.
         optimizer: "adamw" for all weights; or "muon" for the matrices of the layers (Jordan et al.,
             2024), and AdamW for embeddings, the output projection, norms and biases.
         muon_learning_rate: Muon's learning rate at its peak; by default `learning_rate`.
         muon_momentum: share of the average in Muon's average of gradients.
         adam_beta1, adam_beta2, adam_epsilon: coefficient of AdamW (section 5.3).
         weight_decay: weight decay of AdamW and Muon; with 0, AdamW is plain Adam.
-        label_smoothing: section 5.4.
+        label_smoothing: probability that label smoothing spreads over the vocabulary (section 5.4).
         clip_norm: largest gradient norm; 0 does not clip.
         precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
-        seed: of weights, batches and dropout.
+        seed: seed of weights, batches and dropout.
         init_from: checkpoint to start from; its vocabulary is used too.
     """
 
@@ -198,11 +200,11 @@ class GuidedAlignment(_Section):
     them.
 
     Attributes:
-        weight: factor on its part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
-        from_update: the update after which it begins: a phase at the end is enough. The final
+        weight: factor on this part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
+        from_update: update after which alignment begins; a phase at the end is enough. The final
             checkpoint names the head only if all checkpoints that it averages came after it.
-        layer: the decoder layer, from 0; by default the last but one, of fewer than three the last.
-        head: the head of that layer, from 0.
+        layer: decoder layer, from 0; by default the last but one, or the last of one or two.
+        head: head of that layer, from 0.
     """
 
     weight: float = Field(default=0.0, ge=0.0)
@@ -217,10 +219,10 @@ class Validation(_Section):
     Attributes:
         every_updates: updates between two validations.
         beam_size: width of the beam for validation translations.
-        max_sentences: the most sentences of each corpus, evenly spread; 0 takes all.
+        max_sentences: sentences of each corpus, evenly spread; 0 takes all.
         patience: validations without a better score before training stops; 0 never stops early.
-        metric: what "better" means: BLEU averaged over the validation corpora, or loss.
-        samples: sentences that are shown with reference and translation.
+        metric: score to improve: mean BLEU of the validation corpora, or loss.
+        samples: number of sentences shown with reference and translation.
     """
 
     every_updates: int = Field(default=1000, ge=1)
@@ -235,10 +237,10 @@ class Saving(_Section):
     """The files that a run leaves behind.
 
     Attributes:
-        every_updates: updates between two saved states, from which a killed run goes on. Each
+        every_updates: updates between two saved states, from which a killed run continues. Each
             is also a checkpoint for averaging.
-        average_last: how many of the last checkpoints the final model averages.
-        dtype: how the final weights are stored.
+        average_last: number of last checkpoints that the final model averages.
+        dtype: data type of the final weights.
     """
 
     every_updates: int = Field(default=500, ge=1)

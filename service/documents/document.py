@@ -40,23 +40,21 @@ class DocumentLimits:
     They leave room above real documents: a Word file of 500 pages has 100,000 elements.
 
     Attributes:
-        max_bytes: size of the file in bytes.
-        max_unpacked_bytes: size of all parts of a zip file, or of text copied into a new one.
-        max_ratio: ratio of unpacked to packed bytes, for a zip file and a part of over a megabyte.
-        max_parts: number of files in a zip file.
-        max_segments: number of segments to translate.
-        max_lines: number of lines of a text file.
-        max_tags: number of tags and comments of XML, or of elements copied when it is written.
-        max_attributes: number of attributes of XML, or of copied attributes.
-        max_element_attributes: number of attributes of one element.
-        max_format_nodes: number of elements and attributes in the format of one run of Word.
-        max_nodes_with_two_prefixes: number of tags and attributes, if a namespace has two prefixes
-            around an element.
+        max_bytes: bytes of the file.
+        max_unpacked_bytes: bytes of all parts of a zip file, or of text copied into a new one.
+        max_ratio: ratio of unpacked to packed bytes, for a zip file and a part of over 1 MiB.
+        max_parts: files in a zip file.
+        max_segments: parts to translate.
+        max_lines: lines of a text file.
+        max_tags: tags and comments of XML, or elements copied when it is written.
+        max_attributes: attributes of XML, or copied attributes.
+        max_element_attributes: attributes of one element.
+        max_format_nodes: elements and attributes in the format of one run of Word.
+        max_nodes_with_two_prefixes: tags and attributes, if one namespace has two prefixes.
         max_level_sum: sum of the levels of all XML elements. Moving an element takes time for all
             elements in it, so an element of level 20 may be visited 20 times.
-        max_namespaces: number of namespaces declared around an element. A new element is compared
-            with each.
-        max_namespace_characters: number of characters of these declarations.
+        max_namespaces: namespaces declared around an element. A new element is compared with each.
+        max_namespace_characters: characters of the namespaces declared around an element.
     """
 
     max_bytes: int = 64 * 2**20

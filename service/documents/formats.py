@@ -68,7 +68,7 @@ def extension_of(file_name: str) -> str:
     extension = PurePath(file_name).suffix.lower()
     if extension not in READERS:
         known = ", ".join(READERS)
-        raise InvalidArgumentError("file_name", f"ends in none of {known}")
+        raise InvalidArgumentError("file_name", f"has an unsupported type: expected {known}")
     return extension
 
 

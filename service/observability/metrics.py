@@ -82,7 +82,7 @@ class ServerMetrics:
         self._warnings = functools.cache(
             self._counter(
                 "dragoman_translation_warnings",
-                "Warnings that translations came back with, by kind.",
+                "Warnings of translations, by kind.",
                 "kind",
             ).labels
         )
@@ -120,11 +120,11 @@ class ServerMetrics:
         )
         self.usage_last_save_successful = self._gauge(
             "dragoman_usage_last_save_successful",
-            "0 if what keys have used could not be saved, else 1.",
+            "0 if the usage of keys could not be saved, else 1.",
         )
         self.tls_expiry = self._gauge(
             "dragoman_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate that serves expires, in seconds since the epoch; 0 without TLS.",
+            "Time when the certificate in use expires, in seconds since the epoch; 0 without TLS.",
         )
         self.tls_last_reload_successful = self._gauge(
             "dragoman_tls_last_reload_successful",
@@ -146,8 +146,8 @@ class ServerMetrics:
         """Create metrics of sentences: counts and durations."""
         self.queue_duration = self._histogram(
             "dragoman_queue_duration_seconds",
-            "Time that a sentence waited for a row, including sentences that never got one; as all "
-            "times of sentences, observed at its end.",
+            "Time that a sentence waited for a row, with sentences that never got one; observed "
+            "when the sentence ends.",
             _CALL_BUCKETS,
         )
         self.first_token = self._histogram(
@@ -166,10 +166,10 @@ class ServerMetrics:
             _CALL_BUCKETS,
         )
         self.source_tokens = self._counter(
-            "dragoman_source_tokens", "Source tokens read, those that name a language too."
+            "dragoman_source_tokens", "Source tokens read, with those that name a language."
         )
         self.target_tokens = self._counter(
-            "dragoman_target_tokens", "Target tokens generated, one that names a language too."
+            "dragoman_target_tokens", "Target tokens generated, with those that name a language."
         )
         self.wasted_tokens = self._counter(
             "dragoman_wasted_tokens",
@@ -204,7 +204,7 @@ class ServerMetrics:
             "dragoman_step_rows", "Rows in a decoder step.", _ROW_BUCKETS
         )
         self.padded_rows = self._counter(
-            "dragoman_padded_rows", "Rows of padding that filled a batch up to a size of the GPU's."
+            "dragoman_padded_rows", "Padding rows that filled batches up to the next size of a GPU."
         )
         self.score_duration = self._histogram(
             "dragoman_score_duration_seconds",
@@ -266,7 +266,7 @@ class ServerMetrics:
         )
         self.last_load = self._gauge(
             "dragoman_model_last_load_timestamp_seconds",
-            "When a version of a model last took over, at the start or in the running server.",
+            "Time when a version of a model last took over, at the start or in the running server.",
             "model",
         )
         self.wakes = self._counter(

@@ -1,4 +1,4 @@
-"""The programs of proto/README.md in other languages do what they say, against a real server.
+"""The programs of proto/CLIENTS.md in other languages do what they say, against a real server.
 
 They need Node, npm and its registry: `make test-clients`, not `make test`.
 """
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.clients
 
 HERE = Path(__file__).parent
 PROTO = HERE.parents[1] / "proto"
-PAGE = (PROTO / "README.md").read_text(encoding="utf-8")
+PAGE = (PROTO / "CLIENTS.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

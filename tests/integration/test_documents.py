@@ -104,7 +104,7 @@ async def test_over_http_the_file_is_base64(server: Running) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "arguments", "field", "reason"),
     [
-        (TEXT, "a.exe", {}, "file_name", "ends in none of"),
+        (TEXT, "a.exe", {}, "file_name", "has an unsupported type: expected"),
         (b"\xff", "a.txt", {}, "content", "not UTF-8"),
         (b"x", "a.docx", {}, "content", "no zip file"),
         (b"a " * 300, "a.txt", {}, "content", "600 characters of text, the limit is 500|599"),

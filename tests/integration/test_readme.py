@@ -1,4 +1,4 @@
-"""The examples of README.md and proto/README.md that call a server give the documented output."""
+"""The examples of the documents that call a server give the documented output."""
 
 import asyncio
 import json
@@ -19,12 +19,15 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from tests.integration.servers import running_bundle
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-CLIENTS = (ROOT / "proto" / "README.md").read_text(encoding="utf-8")
+PAGES = (
+    *("README.md", "proto/README.md", "proto/SEARCH.md", "service/MARKUP.md"),
+    *("service/GLOSSARIES.md", "proto/CLIENTS.md"),
+)
+TEXTS = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
 SERVER = "127.0.0.1:50051"
 
 
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", README + CLIENTS, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", "".join(TEXTS), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +37,15 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README + CLIENTS, re.MULTILINE |
         (EXAMPLES[1], r"\A.+\n.+\n"),
         (EXAMPLES[2], r"^de with \w+$"),
         (EXAMPLES[3], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
-        (EXAMPLES[4], r"^<p>.*<code>door</code>.*</p>$"),
-        (EXAMPLES[5], r"^settings \d of 1$"),
-        (EXAMPLES[6], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
-        (EXAMPLES[7], r"^(?:check|fine) A dog is running\.$"),
-        (EXAMPLES[8], r"\A(cross [01] \S+ looks at \S+\n)+\Z"),
+        (EXAMPLES[4], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
+        (EXAMPLES[5], r"^(?:check|fine) A dog is running\.$"),
+        (EXAMPLES[6], r"\A(cross [01] \S+ looks at \S+\n)+\Z"),
+        (EXAMPLES[7], r"^<p>.*<code>door</code>.*</p>$"),
+        (EXAMPLES[8], r"^settings \d of 1$"),
     ],
     ids=[
-        *("translate", "the client's page", "languages", "search", "markup"),
-        *("glossary", "score and align", "confidence", "attention"),
+        *("translate", "the client's page", "languages", "search", "score and align"),
+        *("confidence", "attention", "markup", "glossary"),
     ],
 )
 async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
@@ -63,7 +66,7 @@ def test_every_python_example_is_run() -> None:
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```", README + CLIENTS, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", "".join(TEXTS), re.MULTILINE | re.DOTALL)
     calls = [
         shlex.split(call)
         for block in blocks

@@ -29,14 +29,14 @@ class HttpLimits:
     """Limits of the HTTP front that are no settings.
 
     Attributes:
-        head_bytes: the most bytes of a request's first line and headers.
-        head_seconds: the most seconds from a connection's start, or a request's first byte, to the
-            end of the request's headers.
-        body_seconds: the most seconds from the headers to the end of the body.
-        write_seconds: the most seconds that a client may take to read a full buffer.
-        write_bytes_per_second: the least rate at which a client must read an answer, after
+        head_bytes: bytes of a request's first line and headers.
+        head_seconds: seconds from a connection's start, or a request's first byte, to the end of
+            the headers.
+        body_seconds: seconds from the headers to the end of the body.
+        write_seconds: seconds without reading while the connection's buffers are full.
+        write_bytes_per_second: least rate of reading an answer in bytes a second, after
             `write_seconds`.
-        idle_seconds: the most seconds between two requests on a connection.
+        idle_seconds: seconds between two requests on a connection.
     """
 
     head_bytes: int = 32 * 1024

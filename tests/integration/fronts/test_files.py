@@ -68,7 +68,7 @@ async def test_texts_may_be_sent_in_this_form_too(server: Running) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
-        (upload(TEXT, "a.pdf"), 400, "file: ends in none of .txt"),
+        (upload(TEXT, "a.pdf"), 400, "file: has an unsupported type: expected .txt"),
         (upload(b"\xff\xfe\xfd"), 400, "file: "),
         (upload(b"PK", "a.docx"), 400, "file: is no zip file"),
         (upload(TEXT, target="xx"), 400, "xx"),

@@ -128,5 +128,26 @@ def test_where_to_look_names_what_is_there() -> None:
             assert re.search(rf"^ *(async )?(def|class) {name}\b", code, re.MULTILINE), name
 
 
+# Generated, or a log of what was tried.
+LONG = {"RECIPES.md", "MODEL_CARD.md", "NOTES.md"}
+GENERATED = re.compile(r"<!-- (table|benchmark): .*?<!-- (end of table|benchmark: end)", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in LONG], ids=lambda page: page.name
+)
+def test_a_page_is_read_in_ten_minutes(page: Path) -> None:
+    text = GENERATED.sub("", page.read_text(encoding="utf-8"))
+    assert len(text.split()) < 2200
+
+
+def test_the_readme_leads_to_every_page_for_its_readers() -> None:
+    table = section(README, "Documents")
+    linked = {(ROOT / path).resolve() for path in re.findall(r"\]\(([^)#:]*)\)", table)}
+    folders = ("proto", "service", "model", "export", "docker")
+    pages = {page for folder in folders for page in (ROOT / folder).glob("*.md")}
+    assert pages <= linked
+
+
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 250

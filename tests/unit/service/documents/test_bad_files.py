@@ -52,8 +52,8 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">{}]><x>&j;</
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.exe", b"", "ends in none of .txt, "),
-        ("noname", b"", "ends in none of"),
+        ("a.exe", b"", "has an unsupported type: expected .txt, "),
+        ("noname", b"", "has an unsupported type: expected"),
         ("a.txt", b"caf\xe9 noir", "is not UTF-8 at byte 4: convert it"),
         ("a.txt", b"\xff\xfea", "is not UTF-16-LE at byte 3"),
         ("a.txt", b"a\0b", "NUL"),

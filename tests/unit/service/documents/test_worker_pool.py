@@ -105,7 +105,7 @@ async def test_large_texts_cross_in_batches() -> None:
 @pytest.mark.parametrize(
     ("name", "file", "field", "reason"),
     [
-        ("a.exe", GOOD, "file_name", "ends in none of .txt"),
+        ("a.exe", GOOD, "file_name", "has an unsupported type: expected .txt"),
         ("a.txt", b"\xff", "content", "not UTF-8"),
         ("a.docx", b"PK", "content", "no zip file"),
         ("a.txt", b"x " * 500_001, "content", "1,000,001 characters of text, the limit is 1,000,0"),
