@@ -52,7 +52,8 @@ def quantized(matrix: Array, dtype: str = "<i1", levels: int = 127) -> bytes:
     """The integers of a matrix in the order of its memory, and their multiplier."""
     multiplier = np.float32(levels / max(float(np.abs(matrix).max()), 1e-30))
     values = np.clip(np.rint(matrix * multiplier), -levels, levels).astype(dtype)
-    return values.tobytes() + multiplier.astype("<f4").tobytes()
+    data: bytes = values.tobytes() + multiplier.astype("<f4").tobytes()
+    return data
 
 
 def binary(items: Mapping[str, WrittenItem], options: Mapping[str, Any] | None = None) -> bytes:

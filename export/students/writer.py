@@ -94,7 +94,8 @@ def write_student(
         is_read = precision == "int8" or is_shared  # by fxtranslate
         if comparison is None or not (covered and is_read and comparison.is_possible()):
             return None
-        return comparison.compare(covered, None)
+        agreement: StudentAgreement = comparison.compare(covered, None)
+        return agreement
 
 
 def _is_spelled(tokenizer: Tokenizer, text: str) -> bool:
@@ -133,7 +134,8 @@ def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
         tokenizer: ours.
         order: its ids, in the new order; the first is the end of a sentence, the second unknown.
     """
-    model: Any = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.serialized())
+    protobuf: Any = sentencepiece_model_pb2
+    model = protobuf.ModelProto.FromString(tokenizer.serialized())
     pieces = [model.pieces[i] for i in order]
     kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
     del model.pieces[:]
@@ -198,7 +200,10 @@ def int8_items(
         name = their_name(f"{ours}.weight")
         items[name] = int8_item(_theirs(model.get_parameter(f"{ours}.weight").detach()))
         items[f"{name}{ALPHA}"] = _number(alphas[ours])
-    items[OUTPUT_ALPHA] = _number(alphas["output_projection"])
+    # Engines look for the output's alpha by the first name with a shortlist, by the second without.
+    table = "Wemb" if model.config.embedding_tying == "all" else "decoder_Wemb"
+    for name in (OUTPUT_ALPHA, f"{table}{ALPHA}"):
+        items[name] = _number(alphas["output_projection"])
     return items
 
 
