@@ -13,7 +13,8 @@ from model.bundle.limits import default_max_new_tokens
 from model.bundle.padding import pad_right
 from model.data.corpus import plan_batches
 from model.evaluation.evaluation import translate_ids
-from model.network.transformer import AttentionWeights, Transformer
+from model.network.layers import AttentionWeights
+from model.network.transformer import Transformer
 
 # In tokens, padding included. Small, so that a large model's attention weights fit into memory.
 _BATCH_TOKENS = 512

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from export.errors import ExportError
 from export.shared_weights import SharedWeights
 from model.bundle.config import ModelConfig
-from model.network.transformer import marian_positions
+from model.network.positions import marian_positions
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]

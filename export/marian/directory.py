@@ -28,7 +28,7 @@ from export.marian.configuration import (
 )
 from export.marian.vocabulary import read_pieces
 from model.bundle.manifest import file_sha256
-from model.network.transformer import marian_positions
+from model.network.positions import marian_positions
 
 _EPSILON = 1e-6  # in layers/generic.h
 _MAX_POSITIONS = 512  # sinusoids have no limit of their own

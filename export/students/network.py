@@ -18,7 +18,8 @@ from export.layers import NEVER
 from export.marian.binary import INTGEMM8, INTGEMM16, Item, read_binary
 from export.marian.configuration import OPTIONS_ARRAY, open_npz, parse_yaml, read_array
 from model.bundle.config import LARGEST_SIZES, ConfigError, ModelConfig
-from model.network.transformer import Transformer, marian_positions
+from model.network.positions import marian_positions
+from model.network.transformer import Transformer
 
 Array = npt.NDArray[Any]
 

@@ -28,7 +28,7 @@ from model.bundle.spans import Span
 from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import EncodedText, make_batch, plan_batches, read_parallel
 from model.network.checkpoint import Checkpoint, load_checkpoint
-from model.network.transformer import AttentionWeights
+from model.network.layers import AttentionWeights
 
 _WORD = re.compile(r"\w+(?:[.,:'’-]\w+)*")
 _BATCH_TOKENS = 2048

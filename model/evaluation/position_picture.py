@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
-from model.network.transformer import sinusoidal_positions
+from model.network.positions import sinusoidal_positions
 
 _CELL = 8
 _LEFT, _TOP, _MARGIN = 56, 30, 40

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from model.bundle.config import AlignmentHead
 from model.data.recipe import Optimization
-from model.network.transformer import AttentionWeights, Transformer
+from model.network.layers import AttentionWeights
+from model.network.transformer import Transformer
 from model.training.muon import Muon
 
 _LEAST_ATTENTION = 1e-6

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from model.bundle.config import ModelConfig
-from model.network.transformer import EncoderLayer, MultiHeadAttention, Transformer
+from model.network.attention.multi_head import MultiHeadAttention
+from model.network.layers import EncoderLayer
+from model.network.transformer import Transformer
 from tests.factories import random_model, tiny_config
 
 

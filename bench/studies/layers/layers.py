@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from model.bundle.config import ModelConfig
-from model.network.transformer import MultiHeadAttention
+from model.network.attention.multi_head import MultiHeadAttention
 
 KERNEL = 3  # of the convolution, positions
 _HEAD_DIM = 64

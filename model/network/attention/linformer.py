@@ -8,7 +8,11 @@ longest uses their first columns.
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from model.bundle.config import ModelConfig
+from model.network.attention.multi_head import MultiHeadAttention
 
 
 def project_positions(states: Tensor, projection: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -26,3 +30,28 @@ def project_positions(states: Tensor, projection: Tensor, mask: Tensor | None = 
     if mask is not None:
         states = states.masked_fill(~mask, 0.0)
     return projection[:, : states.size(2)] @ states
+
+
+class LowRankAttention(MultiHeadAttention):
+    """Attention to k weighted sums of the source's positions; self- or cross-attention."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        shape = (config.attention_rank, config.num_source_positions)
+        self.key_projection = nn.Parameter(torch.empty(shape))  # E of the paper: [k, longest]
+        self.value_projection = nn.Parameter(torch.empty(shape))  # F
+        for projection in (self.key_projection, self.value_projection):
+            nn.init.xavier_uniform_(projection)
+
+    def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, k, K] of states [B, S, D], without those at padding."""
+        key, value = super().keys_values(states)
+        valid = None if mask is None else mask.transpose(-2, -1)  # [B, 1, S, 1]
+        return (
+            project_positions(key, self.key_projection, valid),
+            project_positions(value, self.value_projection, valid),
+        )
+
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """All of the k rows: what the mask forbids is not in them."""
+        return None

@@ -11,8 +11,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model.bundle.config import ModelConfig
+from model.network.attention.multi_head import MultiHeadAttention
+
 
 def local_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
     """Which position (row) sees which (column): boolean [length, length], |i - j| <= window."""
     position = torch.arange(length, device=device)
     return (position[:, None] - position).abs() <= window
+
+
+class LocalAttention(MultiHeadAttention):
+    """Self-attention within a distance."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.window = config.attention_window
+
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens within the distance: [B, 1, S, S]."""
+        near = local_mask(query.size(2), self.window, query.device)
+        return near if mask is None else mask & near

@@ -15,7 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model.bundle.config import ModelConfig
 from model.network.attention.conventions import NORM_EPSILON
+from model.network.attention.multi_head import MultiHeadAttention
 
 
 def keys_of(query: Tensor) -> Tensor:
@@ -78,3 +80,29 @@ def lsh_mask(buckets: Tensor, valid: Tensor, chunk: int) -> Tensor:
     itself = torch.eye(buckets.size(-1), dtype=torch.bool, device=buckets.device)
     others = seen & valid[:, None, None] & ~itself
     return others | (itself & ~others.any(dim=-1, keepdim=True))
+
+
+class HashedAttention(MultiHeadAttention):
+    """Self-attention among similar queries, which are the keys, too."""
+
+    rotations: Tensor  # [R, H, K, buckets / 2], stored with the weights
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        del self.key
+        self.chunk = config.attention_window
+        rounds, buckets = config.attention_rounds, config.attention_buckets
+        rotations = draw_rotations(rounds, config.num_heads, config.head_dim, buckets)
+        self.register_buffer("rotations", rotations)
+
+    def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, S, K]."""
+        return keys_of(self._split(self.query(states))), self._split(self.value(states))
+
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens of its bucket, in its chunk or beside it: [B, H, S, S]."""
+        batch, _, length, _ = query.shape
+        valid = query.new_ones(batch, length, dtype=torch.bool)
+        if mask is not None:
+            valid = valid & mask[:, 0, 0]
+        return lsh_mask(hash_buckets(query, self.rotations), valid, self.chunk)

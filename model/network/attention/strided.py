@@ -12,8 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model.bundle.config import ModelConfig
 from model.network.attention.conventions import num_local_heads
 from model.network.attention.local import local_mask
+from model.network.attention.multi_head import MultiHeadAttention
 
 
 def strided_mask(
@@ -28,3 +30,16 @@ def strided_mask(
     near = local_mask(length, stride, device)
     nearby = num_local_heads(num_heads)
     return torch.stack([near] * nearby + [far] * (num_heads - nearby))
+
+
+class StridedAttention(MultiHeadAttention):
+    """Self-attention within a distance in half of the heads, at regular gaps in the others."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.stride = config.attention_window
+
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens within the distance, or at the gaps: [B, H, S, S]."""
+        seen = strided_mask(query.size(2), self.stride, self.num_heads, query.device)
+        return seen if mask is None else mask & seen

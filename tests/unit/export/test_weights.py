@@ -10,7 +10,7 @@ import pytest
 from export.errors import ExportError
 from export.weights import Weights, sinusoidal_positions
 from model.bundle.config import ModelConfig
-from model.network.transformer import sinusoidal_positions as torch_sinusoidal_positions
+from model.network.positions import sinusoidal_positions as torch_sinusoidal_positions
 from tests.factories import random_model, tiny_config
 
 

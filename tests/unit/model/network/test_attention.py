@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from model.bundle.config import ModelConfig
-from model.network.transformer import MultiHeadAttention, causal_mask, scaled_dot_product_attention
+from model.network.attention.multi_head import (
+    MultiHeadAttention,
+    causal_mask,
+    scaled_dot_product_attention,
+)
 
 
 def test_worked_example_to_six_digits() -> None:

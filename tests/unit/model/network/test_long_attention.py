@@ -13,18 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.bundle.config import ConfigError, ModelConfig
-from model.network.attention.linformer import project_positions
+from model.network.attention.kinds import ENCODER_ATTENTION
+from model.network.attention.linformer import LowRankAttention, project_positions
 from model.network.attention.local import local_mask
 from model.network.attention.lsh import draw_rotations, hash_buckets, lsh_mask, sorted_chunks
+from model.network.attention.multi_head import MultiHeadAttention, scaled_dot_product_attention
 from model.network.attention.strided import strided_mask
 from model.network.checkpoint import load_checkpoint, save_checkpoint
-from model.network.transformer import (
-    ENCODER_ATTENTION,
-    LowRankAttention,
-    MultiHeadAttention,
-    Transformer,
-    scaled_dot_product_attention,
-)
+from model.network.transformer import Transformer
 from tests.factories import random_model, tiny_config, tiny_tokenizer
 
 KINDS: list[dict[str, Any]] = [

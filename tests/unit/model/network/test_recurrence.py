@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from model.bundle.config import ConfigError
+from model.network.positions import marian_positions
 from model.network.recurrence import RecurrentUnit
-from model.network.transformer import marian_positions
 from tests.factories import random_model, tiny_config
 
 WIDTH = 32

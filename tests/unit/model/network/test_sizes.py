@@ -13,7 +13,8 @@ import torch
 from model.bundle.config import ModelConfig, preset
 from model.bundle.limits import default_max_new_tokens
 from model.evaluation.position_picture import position_picture
-from model.network.transformer import Transformer, sinusoidal_positions
+from model.network.positions import sinusoidal_positions
+from model.network.transformer import Transformer
 
 
 def closed_form(config: ModelConfig) -> int:
