@@ -85,7 +85,7 @@ def training_update(config: ModelConfig) -> Callable[[], None]:
     import torch
 
     from model.data.corpus import Batch
-    from model.data.recipe import Optimization
+    from model.data.recipe_sections import Optimization
     from model.network.transformer import Transformer
     from model.training.gradients import Gradients
     from model.training.optimization import SmoothedLoss, make_optimizer

@@ -23,7 +23,8 @@ import typer
 from model.data.augmentation import RUN_CHARACTERS, RUN_LENGTHS, paragraphs, variants
 from model.data.cleaning import Pair, fault, fold, identity, near_twins, tidy
 from model.data.corpus import read_lines, read_parallel
-from model.data.recipe import Corpus, Recipe, load_recipe
+from model.data.recipe import Recipe, load_recipe
+from model.data.recipe_sections import Corpus
 
 logger = logging.getLogger(__name__)
 

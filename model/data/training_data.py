@@ -22,7 +22,8 @@ from model.data.corpus import (
     read_parallel,
 )
 from model.data.mixture import Draws, plan_draws
-from model.data.recipe import STATE_FILE, Corpus, Recipe
+from model.data.recipe import STATE_FILE, Recipe
+from model.data.recipe_sections import Corpus
 from model.data.vocabulary import describe_text, load_vocabulary
 from model.data.word_alignment import link_mask, token_links
 

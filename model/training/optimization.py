@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.bundle.config import AlignmentHead
-from model.data.recipe import Optimization
+from model.data.recipe_sections import Optimization
 from model.network.layers import AttentionWeights
 from model.network.transformer import Transformer
 from model.training.muon import Muon

@@ -1,7 +1,7 @@
 """Writes RECIPES.md, the reference of recipes: `python -m model.training.recipe_reference`.
 
-Types, limits and defaults come from the fields of `model.data.recipe` and `model.bundle.config`,
-meanings from their docstrings.
+Types, limits and defaults come from the fields of `model.data.recipe`, of its sections and of
+`model.bundle.config`, meanings from their docstrings.
 """
 
 from __future__ import annotations

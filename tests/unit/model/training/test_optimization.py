@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from model.bundle.config import preset
-from model.data.recipe import Optimization
+from model.data.recipe_sections import Optimization
 from model.network.transformer import Transformer
 from model.training.muon import Muon, orthogonalized
 from model.training.optimization import Optimizers, layer_matrices, make_optimizer

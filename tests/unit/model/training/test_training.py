@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.data.recipe import Optimization, load_recipe
+from model.data.recipe import load_recipe
+from model.data.recipe_sections import Optimization
 from model.network.checkpoint import load_checkpoint
 from model.network.transformer import Transformer
 from model.training.averaging import average_checkpoints
