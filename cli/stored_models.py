@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import subprocess
@@ -17,6 +18,8 @@ from service.errors import StartupError
 
 if TYPE_CHECKING:
     from export.store.model_store import ModelStore
+
+_log = logging.getLogger("dragoman.pull")
 
 ModelsDirectory = Annotated[
     Path | None,
@@ -81,7 +84,10 @@ def bundles_of(
 
 
 def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None:
-    """Pull in a process of its own: the server's would keep the memory that an import needs."""
+    """Pull in a process of its own: the server's would keep the memory that an import needs.
+
+    Its lines are logged, in the format of the server's log.
+    """
     environment = dict(os.environ)  # a URL may have a password, which arguments would show
     if directory is not None:
         environment["DRAGOMAN_MODELS_DIR"] = str(directory)
@@ -90,12 +96,21 @@ def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None
     command = [sys.executable, "-m", "cli.main", "pull", *pairs]
     with (
         ended_by_sigterm(),
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment) as process,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
     ):
+        assert process.stdout is not None
         try:
-            status = process.wait()
+            for line in process.stdout:
+                _log.info(line.rstrip())
         except BaseException:
             process.terminate()
             raise
-    if status:
+    if process.returncode:
         raise StartupError(f"{', '.join(pairs)} can't be pulled; the lines above say why")

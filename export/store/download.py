@@ -33,8 +33,8 @@ def download(
 ) -> None:
     """Download a file, unless it is there already.
 
-    What arrived before an interruption is kept and not asked for again. Without room on the disk,
-    it is removed.
+    Bytes that arrived before an interruption are kept and not asked for again. Without room on the
+    disk, they are removed.
 
     Args:
         mirror: mirror to ask.

@@ -177,7 +177,7 @@ def _opened(response: requests.Response, start: int, address: str) -> Opened:
 
 
 def _version(headers: Any) -> str:
-    """What If-Range takes: a strong entity tag, or a date."""
+    """The value for If-Range: a strong entity tag, or a date."""
     tag = str(headers.get("ETag", ""))
     return tag if tag.startswith('"') else str(headers.get("Last-Modified", ""))
 

@@ -98,7 +98,7 @@ class ModelStore:
             except BlockingIOError:
                 on_wait()
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # What a pull that was killed had half-written.
+            # Half-written bundles of pulls that were killed.
             for left in self.directory.glob(f".{pair}.*"):
                 shutil.rmtree(left, ignore_errors=True)
             yield

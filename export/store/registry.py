@@ -44,7 +44,7 @@ _ROLES = ("model", *_VOCABULARIES, "lexicalShortlist")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_NAME = re.compile(r"[\w][\w.-]{0,127}")
 _LARGEST = 2**31  # bytes of a file; the largest that is published has 2**26
-_LARGEST_OTHER = 2**27
+_LARGEST_OTHER = 2**26
 _LARGEST_LIST = 2**25
 _MOST_LISTED = 12
 
@@ -172,7 +172,7 @@ def choose(models: Sequence[PublishedModel], pair: str, wanted_type: str | None)
         wanted_type: the model's architecture; None for any.
 
     Raises:
-        ExportError: there is none; says what there is instead.
+        ExportError: no model fits; names those that come close.
     """
     key = pair_key(pair)
     of_pair = [model for model in models if model.pair.lower() == key]

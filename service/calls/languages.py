@@ -42,7 +42,7 @@ def list_languages(backend: Backend) -> dict[tuple[Languages, Languages], list[s
 
 
 def list_pivots(backend: Backend) -> list[tuple[Languages, Languages, str]]:
-    """What pairs of models that the caller may use translate, where no model does directly.
+    """Directions that pairs of models translate for the caller, where no model does directly.
 
     Raises:
         UnavailableError: the models are loading.
