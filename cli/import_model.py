@@ -117,8 +117,7 @@ def import_model(
             f"are needed"
         )
     directions = imported.directions
-    source, target = directions.first
-    known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
+    known = " to ".join(directions.first) if directions.is_one else f"{directions.count} directions"
     typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
     if imported.proof is None:
         typer.echo("- not proven: nothing shows that it translates like the model")
