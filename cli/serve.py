@@ -75,6 +75,8 @@ def serve(
         logs.configure(settings.log_level, settings.log_format)
         if message := missing_runtime(settings.device):
             raise StartupError(message)
+        if pull and not pairs:
+            raise StartupError("--pull needs pairs of languages, such as en-de")
         if pairs:
             bundles = bundles_of(pairs, models_dir, models_url, pulls=pull)
             # A model that the environment or the file names is served by default, not beside these.

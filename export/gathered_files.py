@@ -20,7 +20,7 @@ def located(sources: Sequence[str], revision: str | None) -> Iterator[tuple[Path
 
     Args:
         sources: a directory, a name on the hub, or files.
-        revision: of a model on the hub.
+        revision: branch, tag or commit of a model on the hub.
 
     Raises:
         ExportError: a file does not exist or is a directory, two have the same name, or what

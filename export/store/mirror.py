@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +22,10 @@ _CHUNK = 2**16
 _SECONDS = (10.0, 60.0)  # to connect, and between two reads
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BEGINS_ANEW = 416  # what was asked for is no part of the file any more
+
+_log = logging.getLogger("dragoman.pull")
 
 
 class TransientError(Exception):
@@ -29,7 +33,7 @@ class TransientError(Exception):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedFile:
     """A file that is being read.
 
     Attributes:
@@ -53,7 +57,7 @@ class Mirror(Protocol):
         """Where a file is, for messages and the bundle's origin."""
         ...
 
-    def open(self, path: str, start: int, version: str) -> AbstractContextManager[Opened]:
+    def open(self, path: str, start: int, version: str) -> AbstractContextManager[OpenedFile]:
         """Open a file at an offset, or at its beginning if that is not possible.
 
         Args:
@@ -81,6 +85,8 @@ def mirror_of(url: str) -> Mirror:
     if parts.scheme in ("http", "https"):
         if not parts.hostname or parts.query or parts.fragment:
             raise ExportError(f"--models-url: {_public(url)!r} has no host, or more than a path")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            _log.warning("%s has no TLS: whoever is in between can replace models", _public(url))
         return HttpMirror(url.rstrip("/"))
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         directory = Path(url2pathname(parts.path))
@@ -104,7 +110,7 @@ class DirectoryMirror:
         return path
 
     @contextlib.contextmanager
-    def open(self, path: str, start: int, version: str) -> Iterator[Opened]:
+    def open(self, path: str, start: int, version: str) -> Iterator[OpenedFile]:
         """The file from its beginning on; see `Mirror.open`."""
         file = self._directory / path
         try:
@@ -113,7 +119,7 @@ class DirectoryMirror:
             raise ExportError(f"{file}: {exc.strerror}") from exc
         with reader:
             chunks = iter(lambda: reader.read(_CHUNK), b"")
-            yield Opened(chunks, 0, file.stat().st_size, "")
+            yield OpenedFile(chunks, 0, file.stat().st_size, "")
 
 
 class HttpMirror:
@@ -132,7 +138,7 @@ class HttpMirror:
         return _public(f"{self._url}/{path}")
 
     @contextlib.contextmanager
-    def open(self, path: str, start: int, version: str) -> Iterator[Opened]:
+    def open(self, path: str, start: int, version: str) -> Iterator[OpenedFile]:
         """The file from an offset on, if it is still the same; see `Mirror.open`."""
         import requests
 
@@ -160,20 +166,20 @@ class HttpMirror:
         raise ExportError(f"{address}: the server answers {status} {response.reason}")
 
 
-def _opened(response: requests.Response, start: int, address: str) -> Opened:
+def _opened(response: requests.Response, start: int, address: str) -> OpenedFile:
     headers = response.headers
     if response.status_code == _BEGINS_ANEW:
-        return Opened(iter(()), 0, None, "")
+        return OpenedFile(iter(()), 0, None, "")
     chunks = response.iter_content(_CHUNK)
     if response.status_code == 206:
         found = _RANGE.fullmatch(headers.get("Content-Range", ""))
         if found is None or int(found[1]) != start:
             raise ExportError(f"{address}: the server answers with another part than asked for")
-        return Opened(chunks, start, int(found[2]), _version(headers))
+        return OpenedFile(chunks, start, int(found[2]), _version(headers))
     if "Content-Encoding" in headers:  # against our wish: lengths and offsets are of other bytes
-        return Opened(chunks, 0, None, "")
+        return OpenedFile(chunks, 0, None, "")
     length = headers.get("Content-Length", "")
-    return Opened(chunks, 0, int(length) if length.isdecimal() else None, _version(headers))
+    return OpenedFile(chunks, 0, int(length) if length.isdecimal() else None, _version(headers))
 
 
 def _version(headers: Any) -> str:

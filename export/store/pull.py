@@ -163,7 +163,8 @@ def _pull(
                 on_progress=on_progress,
                 origin=origin,
             )
-        shutil.rmtree(folder)
+        for old in filter(Path.is_dir, store.downloads(pair).iterdir()):
+            shutil.rmtree(old)
     return Pulled(pair, bundle, imported)
 
 

@@ -144,7 +144,7 @@ def read_registry(content: bytes, where: str) -> list[PublishedModel]:
     for pair, entries in pairs.items():
         for number, entry in enumerate(entries):
             try:
-                found.append(_Entry(entry, f"models.{pair}[{number}]").model())
+                found.append(_ModelEntry(entry, f"models.{pair}[{number}]").model())
             except ExportError as exc:
                 _log.warning("%s: %s: left out", where, exc)
     return sorted(found, key=lambda model: (model.pair, model.rank))
@@ -220,7 +220,7 @@ def _place(value: str, preferred: Sequence[str]) -> int:
     return preferred.index(value) if value in preferred else len(preferred)
 
 
-class _Entry:
+class _ModelEntry:
     """An entry of the list, read field by field."""
 
     def __init__(self, fields: Any, where: str) -> None:
@@ -238,12 +238,13 @@ class _Entry:
             )
         if files.keys() & {*_VOCABULARIES} not in ({"vocab"}, {"srcVocab", "trgVocab"}):
             raise ExportError(f"{self._where}.files has neither vocab nor srcVocab and trgVocab")
+        release = self._fields.get("releaseStatus")
         statistics = self._fields.get("modelStatistics")
         parameters = statistics.get("parameters") if isinstance(statistics, dict) else None
         return PublishedModel(
             *(self._language("sourceLanguage"), self._language("targetLanguage")),
             self._text("architecture"),
-            str(self._fields.get("releaseStatus") or ""),
+            release if isinstance(release, str) and release.isprintable() else "",
             model,
             tuple(files.values()),
             parameters if isinstance(parameters, int) else 0,
