@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from export.store.mirror import Mirror
     from export.store.model_store import ModelStore
     from export.store.pull import Pulled, PullOptions
+    from export.store.registry import PublishedModel
 
-    Job = Callable[[], Pulled]
+    Job = Callable[[ModelStore, PullOptions], Pulled]
 
 _MEGABYTE = 10**6
 
@@ -86,22 +86,19 @@ def pull(
     if list_models:
         _list(models_url, pairs or [], wanted_type, store)
         return
-    try:
-        from export.store.pull import PullOptions
-    except ModuleNotFoundError as exc:
-        fail_without(str(exc.name), "train,cpu,import")
-
-    options = PullOptions(precision, proof_sentences, threads)
     with _plain_errors(store):
         if publisher == "opus":
-            jobs = _opus_jobs(pairs or [], store, options)
+            jobs = _opus_jobs(pairs or [])
         else:
-            jobs = _mozilla_jobs(models_url, pairs or [], all_of, wanted_type, store, options)
+            jobs = _mozilla_jobs(models_url, pairs or [], all_of, wanted_type)
+        from export.store.pull import PullOptions  # imports torch, which takes seconds
+
+        options = PullOptions(precision, proof_sentences, threads)
     failed = False
     for job in jobs:
         try:
             with _plain_errors(store):
-                _report(job(), precision)
+                _report(job(store, options), precision)
         except typer.Exit:
             failed = True  # the others are pulled nevertheless
     if failed:
@@ -109,15 +106,9 @@ def pull(
 
 
 def _mozilla_jobs(
-    models_url: str,
-    pairs: Sequence[str],
-    all_of: str | None,
-    wanted_type: str | None,
-    store: ModelStore,
-    options: PullOptions,
+    models_url: str, pairs: Sequence[str], all_of: str | None, wanted_type: str | None
 ) -> list[Job]:
     """Choose the models of the list before any of them is downloaded."""
-    from export.store.pull import pull_published
     from export.store.registry import choose, choose_all, fetch_registry
 
     mirror = _mirror(models_url)
@@ -125,20 +116,26 @@ def _mozilla_jobs(
     models = {model.pair: model for model in (choose(published, p, wanted_type) for p in pairs)}
     if all_of is not None:
         models |= {model.pair: model for model in choose_all(published, all_of, wanted_type)}
-    return [
-        functools.partial(pull_published, model, mirror, store, options, stages)
-        for model in models.values()
-    ]
+
+    def job(model: PublishedModel) -> Job:
+        from export.store.pull import pull_published
+
+        return lambda store, options: pull_published(model, mirror, store, options, stages)
+
+    return list(map(job, models.values()))
 
 
-def _opus_jobs(pairs: Sequence[str], store: ModelStore, options: PullOptions) -> list[Job]:
-    from export.huggingface.hub import locate
+def _opus_jobs(pairs: Sequence[str]) -> list[Job]:
     from export.store.pairs import pair_key
-    from export.store.pull import pull_hub
 
-    for pair in pairs:
+    def job(pair: str) -> Job:
+        from export.huggingface.hub import locate
+        from export.store.pull import pull_hub
+
         pair_key(pair)
-    return [functools.partial(pull_hub, pair, locate, store, options, stages) for pair in pairs]
+        return lambda store, options: pull_hub(pair, locate, store, options, stages)
+
+    return list(map(job, pairs))
 
 
 def _report(pulled: Pulled, precision: str) -> None:

@@ -106,11 +106,14 @@ def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None
         ) as process,
     ):
         assert process.stdout is not None
+        last = ""
         try:
             for line in process.stdout:
+                last = line.strip() or last
                 _log.info(line.rstrip())
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
-        raise StartupError(f"{', '.join(pairs)} can't be pulled; the lines above say why")
+        why = last.removeprefix("dragoman: ")
+        raise StartupError(f"{', '.join(pairs)} can't be pulled: {why}")

@@ -145,6 +145,8 @@ def _pull(
     def on_wait() -> None:
         _log.info("%s: another pull is at work; waiting for it", pair)
 
+    made_as = ExportOptions(options.precision, pair, version)
+    made_as.check()
     with store.locked(pair, on_wait):
         if _is_there(store.manifest(pair), origin, options):
             return Pulled(pair, bundle, None)
@@ -156,7 +158,7 @@ def _pull(
             imported = import_directory(
                 files,
                 bundle,
-                ExportOptions(options.precision, pair, version),
+                made_as,
                 languages,
                 num_sentences=options.num_sentences,
                 threads=options.threads,

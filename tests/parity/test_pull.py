@@ -275,15 +275,11 @@ def test_other_wishes_are_refused(
     assert "Traceback" not in result.output
 
 
-async def test_served_by_pairs_with_a_pull_of_what_is_missing(
-    tmp_path: Path, pulled: tuple[Path, str], mirror: Path
-) -> None:
+async def test_served_by_pairs(tmp_path: Path, pulled: tuple[Path, str], mirror: Path) -> None:
+    """What is missing is pulled by the server; German becomes French through English."""
     shutil.copytree(pulled[0], tmp_path / "store")
-    variables = {
-        "DRAGOMAN_MODELS_DIR": str(tmp_path / "store"),
-        "DRAGOMAN_MODELS_URL": str(mirror),
-    }
-    async with server_process("de-en", "en-fr", "--pull", variables=variables) as server:
+    options = ("--models-dir", tmp_path / "store", "--models-url", mirror, "--pull")
+    async with server_process("de-en", "en-fr", *options) as server:
         client = AsyncClient(server.address)
         found = {(m.name, m.version.partition("-")[0]) for m in await client.list_models()}
         assert found == {("de-en", "tiny"), ("en-fr", "tiny")}
@@ -305,5 +301,5 @@ def test_a_missing_pair_says_what_to_type(tmp_path: Path, pulled: tuple[Path, st
         f"--models-dir {pulled[0]}`, or serve with --pull"
     )
     assert bundles_of(["EN-de"], pulled[0], "", pulls=False) == [pulled[0] / "en-de"]
-    with pytest.raises(StartupError, match="en-de can't be pulled"):
+    with pytest.raises(StartupError, match="en-de can't be pulled: .*there is no directory"):
         bundles_of(["en-de"], tmp_path / "empty", str(tmp_path / "nowhere"), pulls=True)
