@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class MirrorServer:
         url: the server's address.
         cuts: bytes after which the next answers break, by the end of the path; used up in order.
         statuses: statuses of the next answers, by the end of the path; used up in order.
+        redirects: where paths are instead.
         ranges: the header Range of all requests, by path; None where there was none.
     """
 
@@ -91,6 +93,7 @@ class MirrorServer:
     url: str = ""
     cuts: dict[str, list[int]] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, list[str | None]] = field(default_factory=dict)
 
     def asked(self, ending: str) -> list[str | None]:
@@ -105,6 +108,12 @@ class MirrorServer:
         self.ranges.setdefault(path, []).append(wanted)
         status = self._next(self.statuses, path)
         file = self.directory / path.lstrip("/")
+        if (to := self.redirects.get(path)) is not None:
+            handler.send_response(302)
+            handler.send_header("Location", to)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
         if status is not None or not file.is_file():
             handler.send_error(status or 404)
             return
@@ -135,7 +144,7 @@ class MirrorServer:
 
 
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[MirrorServer]:
+def serving(directory: Path, tls: ssl.SSLContext | None = None) -> Iterator[MirrorServer]:
     """Serve a directory on a free port of loopback."""
     mirror = MirrorServer(directory)
 
@@ -147,7 +156,10 @@ def serving(directory: Path) -> Iterator[MirrorServer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        mirror.url = f"http://127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        mirror.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -151,9 +152,11 @@ class HttpMirror:
                 self._check(response, address)
                 yield _opened(response, start if headers else 0, address)
         except requests.exceptions.RequestException as exc:
-            if isinstance(exc, (requests.exceptions.InvalidURL, requests.TooManyRedirects)):
-                raise ExportError(f"{address}: {_reason(exc)}") from exc
-            raise TransientError(_reason(exc)) from exc
+            cause = _cause(exc)
+            is_final = isinstance(exc, (requests.exceptions.InvalidURL, requests.TooManyRedirects))
+            if is_final or isinstance(cause, ssl.SSLCertVerificationError):
+                raise ExportError(f"{address}: {cause}") from exc
+            raise TransientError(str(cause) or type(cause).__name__) from exc
 
     def _check(self, response: requests.Response, address: str) -> None:
         if self._url.startswith("https:") and not response.url.startswith("https:"):
@@ -195,8 +198,8 @@ def _public(url: str) -> str:
     return urlunsplit(parts._replace(netloc=host))
 
 
-def _reason(exc: Exception) -> str:
+def _cause(exc: BaseException) -> BaseException:
     """The innermost cause: libraries wrap it several times."""
-    while (inner := exc.__cause__ or exc.__context__) is not None and isinstance(inner, Exception):
+    while (inner := exc.__cause__ or exc.__context__) is not None:
         exc = inner
-    return str(exc) or type(exc).__name__
+    return exc

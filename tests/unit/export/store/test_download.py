@@ -1,10 +1,12 @@
 """Downloads from a real server on loopback, and from a directory."""
 
 import random
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from export.errors import ExportError
 from export.store.download import download
@@ -118,6 +120,27 @@ def test_a_missing_file_is_not_asked_for_again(
 def test_a_server_that_is_not_there(file: Path) -> None:
     with pytest.raises(ExportError, match=r"in 6 attempts \(.*refused"):
         download(mirror_of("http://127.0.0.1:1"), "a", file, MOST, lambda *_: None, lambda _: None)
+
+
+def test_tls_is_checked_and_not_left(
+    server: MirrorServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with serving(server.directory, context) as secure:
+        with pytest.raises(ExportError, match=r"models/a\.bin: .*CERTIFICATE_VERIFY_FAILED"):
+            get(secure, file)  # at the first attempt
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file.with_name("ca.pem")))
+        authority.cert_pem.write_to_path(file.with_name("ca.pem"))
+        secure.redirects["/models/a.bin"] = f"{server.url}/models/a.bin"
+        with pytest.raises(ExportError, match=r"a\.bin leads to an address without TLS"):
+            get(secure, file)
+        secure.redirects["/models/a.bin"] = f"{secure.url}/models/a.bin"
+        with pytest.raises(ExportError, match=r"models/a\.bin: Exceeded 30 redirects"):
+            get(secure, file)
+        secure.redirects.clear()
+        assert get(secure, file) == []
+    assert file.read_bytes() == CONTENT
 
 
 def test_more_bytes_than_allowed(server: MirrorServer, file: Path) -> None:
