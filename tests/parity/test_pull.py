@@ -276,7 +276,7 @@ def test_other_wishes_are_refused(
 
 
 async def test_served_by_pairs(tmp_path: Path, pulled: tuple[Path, str], mirror: Path) -> None:
-    """What is missing is pulled by the server; German becomes French through English."""
+    """The server pulls what is missing, and translates German to French through English."""
     shutil.copytree(pulled[0], tmp_path / "store")
     options = ("--models-dir", tmp_path / "store", "--models-url", mirror, "--pull")
     async with server_process("de-en", "en-fr", *options) as server:
