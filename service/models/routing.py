@@ -166,12 +166,15 @@ class Router:
 
     def _pivots_among(self, direct: _Targets) -> dict[str, dict[str, str]]:
         pivots = (self._allowed or self._pivot_languages()) if self._rules.pivots else ()
-        everything = {target for targets in direct.values() for target in targets}
+        everything = set().union(*direct.values())
         found: dict[str, dict[str, str]] = {source: {} for source in direct}
         for source, targets in direct.items():
-            missing = everything - targets.keys() - {source}
+            own = source in everything and source not in targets
+            if len(targets) + own == len(everything):
+                continue  # as for each of hundreds of languages of a model
+            missing = everything.difference(targets, (source,))
             for pivot in pivots:
-                if not missing:  # soon, where a model has all directions of many languages
+                if not missing:
                     break
                 if pivot in targets and pivot in direct and not missing.isdisjoint(direct[pivot]):
                     through = [target for target in direct[pivot] if target in missing]
@@ -252,11 +255,17 @@ _Targets = dict[str, dict[str, None]]
 
 
 def _direct_targets(models: Iterable[ServedModel]) -> _Targets:
+    """Quick for a model of hundreds of languages: no code runs for each of its directions."""
     direct: _Targets = {}
     for model in models:
-        for source in model.directions.sources:
-            into = (each for each in model.directions.targets if model.fits(source, each))
-            direct.setdefault(source, {}).update(dict.fromkeys(into))
+        directions = model.directions
+        of_code = {target.lower(): target for target in directions.targets}
+        all_targets = dict.fromkeys(directions.targets)
+        for source in directions.sources:
+            into = all_targets.copy()
+            if not directions.is_one:
+                into.pop(of_code.get(source.lower(), ""), None)
+            direct[source] = direct[source] | into if source in direct else into
     return direct
 
 
