@@ -17,9 +17,9 @@ from model.bundle.out_of_memory import is_out_of_memory
 
 def import_model(
     source: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="A model's directory, or its name on the Hugging Face hub "
+            help="A model's directory, its files, or its name on the Hugging Face hub "
             "(Helsinki-NLP/opus-mt-en-de)."
         ),
     ],
@@ -80,7 +80,7 @@ def import_model(
     try:
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
-        from export.huggingface.hub import locate
+        from export.gathered_files import located
         from export.importer import import_directory
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
@@ -88,9 +88,12 @@ def import_model(
     options = ExportOptions(precision, name, model_version, top_k)
     try:
         lines = None if sentences is None else read_lines(sentences)
-        directory, origin = locate(source, revision)
         log_to_standard_error("%(message)s")
-        with ended_by_sigterm(), stages("sentences") as show:
+        with (
+            ended_by_sigterm(),
+            located(source, revision) as (directory, origin),
+            stages("sentences") as show,
+        ):
             imported = import_directory(
                 directory,
                 output,
@@ -109,10 +112,12 @@ def import_model(
     except (MemoryError, RuntimeError) as exc:
         if not is_out_of_memory(exc):
             raise
-        fail(f"there is too little memory to import {source}: three times the weights are needed")
+        fail(
+            f"there is too little memory to import {shlex.join(source)}: three times the weights "
+            f"are needed"
+        )
     directions = imported.directions
-    source, target = directions.first
-    known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
+    known = " to ".join(directions.first) if directions.is_one else f"{directions.count} directions"
     typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
     if imported.proof is None:
         typer.echo("- not proven: nothing shows that it translates like the model")

@@ -20,7 +20,8 @@ def languages(
 ) -> None:
     """List the languages of a running server, as BCP-47 codes.
 
-    Each line's models translate from each language on its left into each other on its right.
+    Each line's models translate from each language on its left into each other on its right; or
+    two do, one after the other, through a third language.
     """
     import dataclasses
 
@@ -43,5 +44,6 @@ def languages(
     for group in found:
         sources, targets = " ".join(group.source_languages), " ".join(group.target_languages)
         into = "each other" if sources == targets else targets
-        table.add_row(sources, into, " ".join(group.models))
+        through = f"through {group.pivot_language}" if group.pivot_language else ""
+        table.add_row(sources, into, " ".join(group.models) or through)
     Console().print(table)

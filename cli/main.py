@@ -22,6 +22,7 @@ from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
+from cli.pull import pull
 from cli.reload import reload
 from cli.score import score
 from cli.serve import serve
@@ -72,6 +73,7 @@ for command in (
     languages,
     detect,
     reload,
+    pull,
     train,
     export,
     evaluate,

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cli.exits import missing_runtime
+from cli.stored_models import ModelsDirectory, ModelsUrl, bundles_of
 from service.errors import StartupError
 from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name, load_settings
 
 if TYPE_CHECKING:
     from service.models.registry import Registry
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 _log = logging.getLogger("dragoman.server")
 
@@ -44,8 +47,18 @@ def _option(field: dataclasses.Field[Any]) -> Any:
     )
 
 
-def serve(config: Path | None, **flags: Any) -> None:
+def serve(
+    pairs: list[str] | None,
+    models_dir: Path | None,
+    models_url: str,
+    pull: bool,
+    config: Path | None,
+    **flags: Any,
+) -> None:
     """Serve models over gRPC until SIGTERM or Ctrl-C, then finish the calls in progress.
+
+    Pairs are those of `dragoman pull`; --model names other bundles. Without either, the models that
+    came with this installation are served.
 
     Flags take precedence over the environment, and the environment over the file.
     """
@@ -62,6 +75,13 @@ def serve(config: Path | None, **flags: Any) -> None:
         logs.configure(settings.log_level, settings.log_format)
         if message := missing_runtime(settings.device):
             raise StartupError(message)
+        if pull and not pairs:
+            raise StartupError("--pull needs pairs of languages, such as en-de")
+        if pairs:
+            bundles = bundles_of(pairs, models_dir, models_url, pulls=pull)
+            # A model that the environment or the file names is served by default, not beside these.
+            given = tuple(flags["model"] or ())
+            settings = dataclasses.replace(settings, model=(*bundles, *given))
     except StartupError as exc:
         _log.critical(str(exc))
         raise typer.Exit(1) from exc
@@ -69,7 +89,9 @@ def serve(config: Path | None, **flags: Any) -> None:
 
 
 def _parameters() -> Iterator[inspect.Parameter]:
-    """The parameters of `serve` for typer: a flag for each setting, and the file."""
+    """The parameters of `serve` for typer: pairs, a flag for each setting, and the file."""
+    text = "Pairs of languages whose pulled models are served (en-de de-en)."
+    yield _parameter("pairs", list[str], typer.Argument(help=text, show_default=False))
     for field in dataclasses.fields(Settings):
         kind: Any = type(field.default)
         if kind is tuple:
@@ -78,14 +100,16 @@ def _parameters() -> Iterator[inspect.Parameter]:
     text = (
         f"A TOML file with settings, such as `max_rows = 32`. (env: {environment_name('config')})"
     )
+    yield inspect.Parameter("models_dir", _KEYWORD, default=None, annotation=ModelsDirectory)
+    yield inspect.Parameter("models_url", _KEYWORD, default="", annotation=ModelsUrl)
+    wanted = typer.Option("--pull", help="Pull the models of pairs that are missing.")
+    yield inspect.Parameter("pull", _KEYWORD, default=False, annotation=Annotated[bool, wanted])
     yield _parameter("config", Path, typer.Option(help=text, show_default=False))
 
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
     annotation = Annotated[kind | None, option]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
+    return inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
 
 
 serve.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[attr-defined]

@@ -95,12 +95,14 @@ def new_directory(path: Path) -> Iterator[Path]:
     check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    old = temporary.with_name(f"{temporary.name}.old")
     try:
         yield temporary
         temporary.chmod(0o755)  # mkdtemp creates a private one
-        if path.exists():
-            shutil.rmtree(path)
+        if path.exists():  # out of the way at once: a server may look for it at any time
+            os.replace(path, old)
         os.replace(temporary, path)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

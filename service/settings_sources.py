@@ -27,7 +27,7 @@ _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
         *("GPU_DEPTH", "GPU_SENTENCES", "TEST_DEVICE", "ADMIN", "SCREENSHOTS", "API_KEY"),
-        "LOOP_MONITOR",
+        *("LOOP_MONITOR", "MODELS_DIR", "MODELS_URL"),
         *("USE_TLS", "CA_FILE", "CERT_FILE", "KEY_FILE", "SERVER_NAME"),
     }
 )

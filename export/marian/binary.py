@@ -123,8 +123,12 @@ def read_binary(file: Path) -> dict[str, Item]:
     return _BinaryReader(file, memoryview(read_compressed(file))).items()
 
 
-def read_compressed(file: Path) -> bytes:
+def read_compressed(file: Path, most: int | None = None) -> bytes:
     """The bytes of a file, decompressed if its name ends with .gz, .zst or .zstd.
+
+    Args:
+        file: the file.
+        most: bytes that it may have when decompressed; by default 16 times its own.
 
     Raises:
         ExportError: it can't be read, is damaged, or holds far more than weights can shrink.
@@ -133,7 +137,7 @@ def read_compressed(file: Path) -> bytes:
     try:
         size = file.stat().st_size
         with file.open("rb") as raw, _decompressed(file, raw) as stream:
-            return _read_bounded(file, stream, LARGEST_GROWTH * size)
+            return _read_bounded(file, stream, LARGEST_GROWTH * size if most is None else most)
     except OSError as exc:
         raise ExportError(f"{file}: {exc.strerror or 'is damaged: copy it again'}") from exc
     except (EOFError, zlib.error) as exc:
@@ -160,8 +164,8 @@ def _read_bounded(file: Path, stream: Any, most: int) -> bytes:
         while chunk := stream.read(_CHUNK):
             if found.tell() + len(chunk) > most:
                 raise ExportError(
-                    f"{file} holds more than {LARGEST_GROWTH} times its own bytes: it is no file "
-                    f"of weights"
+                    f"{file} holds more than {most:,} bytes when decompressed: it is no file of "
+                    f"weights"
                 )
             found.write(chunk)
     except ExportError:

@@ -200,7 +200,8 @@ class Bundle:
         if not isinstance(imported, dict):
             recipe = _words(provenance.get("recipe"))
             return f"trained with the recipe {recipe}" if recipe else ""
-        name = _words(imported.get("hub")) or _words(imported.get("directory")) or "files"
+        names = (_words(imported.get(field), 512) for field in ("hub", "url", "directory"))
+        name = next(filter(None, names), "files")
         facts = (
             _words(imported.get("architecture")),
             (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
@@ -375,9 +376,9 @@ def _open(path: Path) -> tuple[HeldFiles, bytes]:
     return files, files.read(file)
 
 
-def _words(value: Any) -> str:
+def _words(value: Any, most: int = 128) -> str:
     """A text of the provenance, which anything may have written; "" for anything else."""
-    return value[:128] if isinstance(value, str) and value.isprintable() else ""
+    return value[:most] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _is_plain_name(name: str) -> bool:

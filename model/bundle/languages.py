@@ -87,7 +87,7 @@ class Language:
         code = _EQUALS.get(own) or _MEMBERS.get(own, own)
         # mBART writes en_XX where there is no region to name.
         subtags = [subtag for subtag in subtags if subtag != "xx"]
-        return cls(code, frozenset(subtags), own, _written([code, *subtags]))
+        return cls(code, frozenset(subtags), own, written_tag([code, *subtags]))
 
 
 # Of all that a server's models call their languages, and of requests' codes.
@@ -116,7 +116,7 @@ def is_common_code(code: str) -> bool:
     return code in _EQUALS or code in _EQUALS.values() or code in _MEMBERS
 
 
-def _written(subtags: Iterable[str]) -> str:
+def written_tag(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags
     cased = [s.title() if len(s) == 4 else s.upper() if len(s) == 2 else s for s in others]

@@ -225,7 +225,8 @@ class BaseClient:
 
     def _list_languages_call(self, timeout: float | None) -> PreparedCall[list[LanguageGroup]]:
         def read(response: pb.ListLanguagesResponse, _: Metadata) -> list[LanguageGroup]:
-            return [conversions.language_group(group) for group in response.groups]
+            groups = (*response.groups, *response.pivoted_groups)
+            return [conversions.language_group(group) for group in groups]
 
         return self._call(
             self._stub.ListLanguages, pb.ListLanguagesRequest(), read, {"timeout": timeout}

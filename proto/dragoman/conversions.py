@@ -356,6 +356,7 @@ def language_group(message: pb.LanguageGroup) -> LanguageGroup:
         source_languages=tuple(message.source_language_codes),
         target_languages=tuple(message.target_language_codes),
         models=tuple(message.models),
+        pivot_language=message.pivot_language_code,
     )
 
 

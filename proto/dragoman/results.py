@@ -432,9 +432,11 @@ class LanguageGroup:
 
     Attributes:
         source_languages, target_languages: BCP-47 codes.
-        models: the names of the models that do, in order of preference.
+        models: the names of the models that do, in order of preference; empty with a pivot.
+        pivot_language: the third language that two models translate through; "" if one model does.
     """
 
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
     models: tuple[str, ...]
+    pivot_language: str = ""

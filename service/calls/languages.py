@@ -41,6 +41,30 @@ def list_languages(backend: Backend) -> dict[tuple[Languages, Languages], list[s
     return names
 
 
+def list_pivots(backend: Backend) -> list[tuple[Languages, Languages, str]]:
+    """Directions that pairs of models translate for the caller, where no model does directly.
+
+    Raises:
+        UnavailableError: the models are loading.
+
+    Returns:
+        Source languages, target languages, and the language that lies between each source and each
+        other target.
+    """
+    groups: dict[tuple[str, frozenset[str]], dict[str, list[str]]] = {}
+    pivots = backend.registry.pivot_targets(backend.allowed_models)
+    for source, targets in pivots.items():
+        for pivot in dict.fromkeys(targets.values()):
+            through = [target for target in targets if targets[target] == pivot]
+            # Sources that are among each other's targets are one group.
+            groups.setdefault((pivot, frozenset({source, *through})), {})[source] = through
+    sources: dict[tuple[Languages, str], list[str]] = {}
+    for (pivot, _), group in groups.items():
+        into = tuple(dict.fromkeys(target for through in group.values() for target in through))
+        sources.setdefault((into, pivot), []).extend(group)
+    return [(tuple(from_), into, pivot) for (into, pivot), from_ in sources.items()]
+
+
 def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequence[str]]:
     """The languages that the caller can translate into, by the language of the texts.
 

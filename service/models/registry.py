@@ -86,6 +86,14 @@ class Registry:
         """
         return self._router.reachable_targets(models)
 
+    def pivot_targets(self, models: Sequence[ServedModel]) -> dict[str, dict[str, str]]:
+        """The pivot language of each target that no model translates a source language into.
+
+        Args:
+            models: the registry's models that may translate.
+        """
+        return self._router.pivot_targets(models)
+
     @contextlib.asynccontextmanager
     async def lease(self, route: Route) -> AsyncIterator[Route]:
         """Hold the serving versions of a route's models for one call.

@@ -152,18 +152,35 @@ class Router:
         Args:
             models: the router's models that may translate.
         """
-        direct: dict[str, dict[str, None]] = {}  # in the models' order
-        for model in models:
-            for source in model.directions.sources:
-                into = (each for each in model.directions.targets if model.fits(source, each))
-                direct.setdefault(source, {}).update(dict.fromkeys(into))
+        direct = _direct_targets(models)
+        pivots = self._pivots_among(direct)
+        return {source: [*targets, *pivots[source]] for source, targets in direct.items()}
+
+    def pivot_targets(self, models: Iterable[ServedModel]) -> dict[str, dict[str, str]]:
+        """The pivot language of each target that no model translates a source language into.
+
+        Args:
+            models: the router's models that may translate.
+        """
+        return self._pivots_among(_direct_targets(models))
+
+    def _pivots_among(self, direct: _Targets) -> dict[str, dict[str, str]]:
         pivots = (self._allowed or self._pivot_languages()) if self._rules.pivots else ()
-        reachable = {}
+        everything = set().union(*direct.values())
+        found: dict[str, dict[str, str]] = {source: {} for source in direct}
         for source, targets in direct.items():
-            through = (direct[pivot] for pivot in pivots if pivot in targets and pivot in direct)
-            others = (target for found in through for target in found if target != source)
-            reachable[source] = list(dict.fromkeys((*targets, *others)))
-        return reachable
+            own = source in everything and source not in targets
+            if len(targets) + own == len(everything):
+                continue  # as for each of hundreds of languages of a model
+            missing = everything.difference(targets, (source,))
+            for pivot in pivots:
+                if not missing:
+                    break
+                if pivot in targets and pivot in direct and not missing.isdisjoint(direct[pivot]):
+                    through = [target for target in direct[pivot] if target in missing]
+                    found[source] |= dict.fromkeys(through, pivot)
+                    missing.difference_update(through)
+        return found
 
     def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
         """The preferred model of `models` for these languages; None if none fits."""
@@ -231,6 +248,25 @@ class Router:
         if not _are_same(models, self._known_of):
             self._known_of, self._pivots, self._legs = models, None, {}
         return models
+
+
+_Targets = dict[str, dict[str, None]]
+"""Targets of each source language, in the models' order."""
+
+
+def _direct_targets(models: Iterable[ServedModel]) -> _Targets:
+    """Quick for a model of hundreds of languages: no code runs for each of its directions."""
+    direct: _Targets = {}
+    for model in models:
+        directions = model.directions
+        of_code = {target.lower(): target for target in directions.targets}
+        all_targets = dict.fromkeys(directions.targets)
+        for source in directions.sources:
+            into = all_targets.copy()
+            if not directions.is_one:
+                into.pop(of_code.get(source.lower(), ""), None)
+            direct[source] = direct[source] | into if source in direct else into
+    return direct
 
 
 def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:

@@ -101,6 +101,18 @@ async def texts(running: Running, contents: list[str], source: str, target: str)
     return [item.text for item in batch.translations]
 
 
+async def test_languages_are_listed_with_those_through_a_third_one(both: Running) -> None:
+    found = [
+        (group.source_languages, group.target_languages, group.models, group.pivot_language)
+        for group in await both.client.list_languages()
+    ]
+    assert found == [
+        (("en",), ("de",), ("en-de",), ""),
+        (("de",), ("fr",), ("de-fr",), ""),
+        (("en",), ("fr",), (), "de"),
+    ]
+
+
 async def test_what_a_pivot_can_do_and_what_it_refuses(
     both: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2360,18 +2360,26 @@ class ListLanguagesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUPS_FIELD_NUMBER: _builtins.int
+    PIVOTED_GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguageGroup]:
-        """Each direction is part of at least one group. They are in the models' order of preference."""
+        """The directions of single models. Each is part of at least one group. They are in the models' order
+        of preference.
+        """
+
+    @_builtins.property
+    def pivoted_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguageGroup]:
+        """The directions that two models translate through a third language, where none does directly."""
 
     def __init__(
         self,
         *,
         groups: _abc.Iterable[Global___LanguageGroup] | None = ...,
+        pivoted_groups: _abc.Iterable[Global___LanguageGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "pivoted_groups", b"pivoted_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2386,6 +2394,9 @@ class LanguageGroup(_message.Message):
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    pivot_language_code: _builtins.str
+    """The language that two models translate through; empty for the directions of single models."""
     @_builtins.property
     def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """BCP-47 codes of the languages that are translated from."""
@@ -2396,7 +2407,9 @@ class LanguageGroup(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The names of the models that do, in order of preference."""
+        """The names of the models that do, in order of preference. Empty where two models do, one after the
+        other.
+        """
 
     def __init__(
         self,
@@ -2404,10 +2417,11 @@ class LanguageGroup(_message.Message):
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         models: _abc.Iterable[_builtins.str] | None = ...,
+        pivot_language_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "pivot_language_code", b"pivot_language_code", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -153,7 +153,15 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             )
             for (sources, targets), models in found.items()
         ]
-        return pb.ListLanguagesResponse(groups=groups)
+        pivoted = [
+            pb.LanguageGroup(
+                source_language_codes=sources,
+                target_language_codes=targets,
+                pivot_language_code=pivot,
+            )
+            for sources, targets, pivot in languages.list_pivots(self.backend)
+        ]
+        return pb.ListLanguagesResponse(groups=groups, pivoted_groups=pivoted)
 
 
 def _check_document_options(options: pb.TranslateOptions) -> None:

@@ -13,7 +13,7 @@ from onnx.external_data_helper import uses_external_data
 
 from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
-from export.exporter import export_checkpoint
+from export.exporter import export_checkpoint, new_directory
 from export.parity import SENTENCES, TOLERANCES, Tolerance, check_parity
 from model.bundle.bundle import Bundle
 from model.bundle.config import AlignmentHead
@@ -284,3 +284,14 @@ def test_a_recurrent_decoder_is_refused_for_gpus(tmp_path: Path) -> None:
         with pytest.raises(ExportError, match=r'decoder is "ssru", .* not supported on GPUs'):
             write_bundle(source, options, tmp_path)
     assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_bundle_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    for content in ("{}", '{"sha256": {}}'):
+        with new_directory(tmp_path / "bundle") as directory:
+            (directory / "bundle.json").write_text(content)
+    assert (tmp_path / "bundle" / "bundle.json").read_text() == '{"sha256": {}}'
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    with pytest.raises(KeyError), new_directory(tmp_path / "bundle"):
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]

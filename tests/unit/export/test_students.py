@@ -289,7 +289,7 @@ def test_bad_models(message: str, student: Path, network: Transformer, tmp_path:
 def test_archives_that_grow_or_end_are_refused(student: Path, tmp_path: Path) -> None:
     whole = gzip.compress((student / MODEL).read_bytes())
     for content, message in (
-        (gzip.compress(bytes(2**22)), "holds more than 16 times its own bytes"),
+        (gzip.compress(bytes(2**22)), "holds more than [0-9,]+ bytes when decompressed"),
         (whole[:-100], "is cut off or damaged"),
         (b"no archive", "is damaged|Not a gzipped"),
         (whole[:100] + bytes(50) + whole[150:], "is cut off or damaged|is damaged"),

@@ -358,6 +358,10 @@ def test_what_is_said_of_scoring_has_to_make_sense(
             },
             "imported from a/b (MarianMT, revision 0123456789ab, licence apache-2.0)",
         ),
+        (
+            {"imported_from": {"url": f"https://x/{'y' * 200}.bin", "directory": "c"}},
+            f"imported from https://x/{'y' * 200}.bin",
+        ),
         ({"imported_from": {"hub": "a\nb", "directory": "\x1b[1m"}}, "imported from files"),
     ],
 )

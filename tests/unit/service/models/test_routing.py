@@ -108,6 +108,31 @@ def test_a_route_is_direct_if_it_can_be_and_has_at_most_one_pivot(
             made.route("", source, target)
 
 
+@given(
+    st.lists(st.permutations(CODES).map(lambda codes: tuple(codes[:2])), min_size=1, max_size=8),
+    st.sampled_from([(), ("fr",)]),
+)
+def test_pivots_of_a_list_are_those_of_routes(
+    pairs: list[tuple[str, str]], pivots: tuple[str, ...]
+) -> None:
+    models = [model(str(number), *pair) for number, pair in enumerate(pairs)]
+    try:
+        made = Registry(models, RoutingRules(pivot_languages=pivots))
+    except StartupError:  # no model translates through the pivot
+        return
+    listed = made.pivot_targets(models)
+    reachable = made.reachable_targets(models)
+    for source in {source for source, _ in pairs}:
+        for target in set(CODES) - {source}:
+            try:
+                through = made.route("", source, target).pivot_language
+            except NotFoundError:
+                assert target not in reachable[source]
+                continue
+            assert target in reachable[source]
+            assert listed[source].get(target, "") == through
+
+
 def test_the_default_of_a_pair_is_preferred_to_the_first_that_fits() -> None:
     pairs = ("en-de", "en-de", "de-fr", "de-fr")
     assert names(registry(*pairs).route("", "en", "de")) == ["a"]

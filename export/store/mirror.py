@@ -1,0 +1,205 @@
+"""Where published files lie: a directory, or a server that is asked over HTTP. Free of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import url2pathname
+
+from export.errors import ExportError
+
+if TYPE_CHECKING:
+    import requests
+
+_CHUNK = 2**16
+_SECONDS = (10.0, 60.0)  # to connect, and between two reads
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_BEGINS_ANEW = 416  # what was asked for is no part of the file any more
+
+_log = logging.getLogger("dragoman.pull")
+
+
+class TransientError(Exception):
+    """The file did not arrive whole, and may do so when it is asked for again."""
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A file that is being read.
+
+    Attributes:
+        chunks: its bytes, from `start` on.
+        start: offset of the first of them.
+        total: bytes of the whole file; None if nobody says so.
+        version: identifies the file's content where it can be read from an offset; "" where it
+            can't.
+    """
+
+    chunks: Iterator[bytes]
+    start: int
+    total: int | None
+    version: str
+
+
+class Mirror(Protocol):
+    """Gives files by their paths in the list of models."""
+
+    def address(self, path: str) -> str:
+        """Where a file is, for messages and the bundle's origin."""
+        ...
+
+    def open(self, path: str, start: int, version: str) -> AbstractContextManager[OpenedFile]:
+        """Open a file at an offset, or at its beginning if that is not possible.
+
+        Args:
+            path: path of the file.
+            start: offset of the first byte that is wanted.
+            version: the version of which the earlier bytes are.
+
+        Raises:
+            ExportError: it is not there; names its address.
+            TransientError: it can't be had at the moment.
+        """
+        ...
+
+
+def mirror_of(url: str) -> Mirror:
+    """The mirror at an address.
+
+    Args:
+        url: http(s)://, file://, or a directory.
+
+    Raises:
+        ExportError: it is none of these, or no such directory exists.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("http", "https"):
+        if not parts.hostname or parts.query or parts.fragment:
+            raise ExportError(f"--models-url: {_public(url)!r} has no host, or more than a path")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            _log.warning("%s has no TLS: whoever is in between can replace models", _public(url))
+        return HttpMirror(url.rstrip("/"))
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        directory = Path(url2pathname(parts.path))
+    elif "://" in url:
+        raise ExportError(f"--models-url: {url!r:.200} is not https://, file:// or a directory")
+    else:
+        directory = Path(url)
+    if not directory.is_dir():
+        raise ExportError(f"--models-url: there is no directory {directory}")
+    return DirectoryMirror(directory)
+
+
+class DirectoryMirror:
+    """A directory that is laid out like Mozilla's bucket."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def address(self, path: str) -> str:
+        """The path in the list: clients that see a bundle's origin learn no directory."""
+        return path
+
+    @contextlib.contextmanager
+    def open(self, path: str, start: int, version: str) -> Iterator[OpenedFile]:
+        """The file from its beginning on; see `Mirror.open`."""
+        file = self._directory / path
+        try:
+            reader = file.open("rb")
+        except OSError as exc:
+            raise ExportError(f"{file}: {exc.strerror}") from exc
+        with reader:
+            chunks = iter(lambda: reader.read(_CHUNK), b"")
+            yield OpenedFile(chunks, 0, file.stat().st_size, "")
+
+
+class HttpMirror:
+    """A server, over HTTP. Proxies are those of the usual variables (HTTPS_PROXY)."""
+
+    def __init__(self, url: str) -> None:
+        import requests
+
+        self._url = url
+        self._session = requests.Session()
+        # Bytes as they lie there: offsets count them.
+        self._session.headers["Accept-Encoding"] = "identity"
+
+    def address(self, path: str) -> str:
+        """The URL without a password."""
+        return _public(f"{self._url}/{path}")
+
+    @contextlib.contextmanager
+    def open(self, path: str, start: int, version: str) -> Iterator[OpenedFile]:
+        """The file from an offset on, if it is still the same; see `Mirror.open`."""
+        import requests
+
+        headers = {"Range": f"bytes={start}-", "If-Range": version} if start and version else {}
+        address = self.address(path)
+        try:
+            with self._session.get(
+                f"{self._url}/{path}", headers=headers, stream=True, timeout=_SECONDS
+            ) as response:
+                self._check(response, address)
+                yield _opened(response, start if headers else 0, address)
+        except requests.exceptions.RequestException as exc:
+            cause = _cause(exc)
+            is_final = isinstance(exc, (requests.exceptions.InvalidURL, requests.TooManyRedirects))
+            if is_final or isinstance(cause, ssl.SSLCertVerificationError):
+                raise ExportError(f"{address}: {cause}") from exc
+            raise TransientError(str(cause) or type(cause).__name__) from exc
+
+    def _check(self, response: requests.Response, address: str) -> None:
+        if self._url.startswith("https:") and not response.url.startswith("https:"):
+            raise ExportError(f"{address} leads to an address without TLS")
+        status = response.status_code
+        if status in _AGAIN:
+            raise TransientError(f"the server answers {status} {response.reason}")
+        if status == _BEGINS_ANEW or status in (200, 206):
+            return
+        raise ExportError(f"{address}: the server answers {status} {response.reason}")
+
+
+def _opened(response: requests.Response, start: int, address: str) -> OpenedFile:
+    headers = response.headers
+    if response.status_code == _BEGINS_ANEW:
+        return OpenedFile(iter(()), 0, None, "")
+    chunks = response.iter_content(_CHUNK)
+    if response.status_code == 206:
+        found = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        if found is None or int(found[1]) != start:
+            raise ExportError(f"{address}: the server answers with another part than asked for")
+        return OpenedFile(chunks, start, int(found[2]), _version(headers))
+    if "Content-Encoding" in headers:  # against our wish: lengths and offsets are of other bytes
+        return OpenedFile(chunks, 0, None, "")
+    length = headers.get("Content-Length", "")
+    return OpenedFile(chunks, 0, int(length) if length.isdecimal() else None, _version(headers))
+
+
+def _version(headers: Any) -> str:
+    """The value for If-Range: a strong entity tag, or a date."""
+    tag = str(headers.get("ETag", ""))
+    return tag if tag.startswith('"') else str(headers.get("Last-Modified", ""))
+
+
+def _public(url: str) -> str:
+    """The URL without a user's name and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host))
+
+
+def _cause(exc: BaseException) -> BaseException:
+    """The innermost cause: libraries wrap it several times."""
+    while (inner := exc.__cause__ or exc.__context__) is not None:
+        exc = inner
+    return exc

@@ -1,0 +1,201 @@
+"""Pulls a model into the store: downloads its files, checks them, imports and proves them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export.bundle_writer import ExportOptions
+from export.errors import ExportError
+from export.importer import Imported, import_directory
+from export.marian.binary import read_compressed
+from export.parity import OnProgress
+from export.store.download import OnBytes, download
+from export.store.mirror import Mirror
+from export.store.model_store import ModelStore
+from export.store.registry import LICENCE, PublishedFile, PublishedModel
+from model.bundle.languages import is_common_code
+
+_log = logging.getLogger("dragoman.pull")
+
+# Makes what shows progress in a unit ("bytes", "sentences"), for the time of a stage.
+ShowProgress = Callable[[str], contextlib.AbstractContextManager[OnProgress]]
+
+
+@dataclass(frozen=True)
+class PullOptions:
+    """How models are imported.
+
+    Attributes:
+        precision: int8, fp32 or fp16.
+        num_sentences: sentences of the proof; None for all, 0 for no proof.
+        threads: CPU threads of the proof; 0 to measure how many are fastest.
+    """
+
+    precision: str = "int8"
+    num_sentences: int | None = None
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A model in the store.
+
+    Attributes:
+        pair: source and target.
+        bundle: its directory.
+        imported: the outcome of the import; None if the store had the model already.
+    """
+
+    pair: str
+    bundle: Path
+    imported: Imported | None
+
+
+def pull_published(
+    model: PublishedModel,
+    mirror: Mirror,
+    store: ModelStore,
+    options: PullOptions,
+    show: ShowProgress,
+) -> Pulled:
+    """Pull a model of the list, unless the store has the same.
+
+    Another model of the pair is replaced. Of two pulls of a pair at once, the second one waits and
+    finds the first one's result.
+
+    Args:
+        model: model of the list.
+        mirror: mirror of its files.
+        store: store that gets it.
+        options: options of the import.
+        show: shows progress.
+
+    Raises:
+        ExportError: a file is missing or damaged, or the import failed; names the file.
+        OSError: the store can't be written.
+    """
+    origin = {
+        "url": mirror.address(model.model.path),
+        "revision": model.model.sha256,
+        "license": LICENCE,
+        "type": model.architecture,
+        "release": model.release,
+    }
+
+    def obtain(folder: Path) -> Path:
+        with show("bytes") as on_bytes:
+            for file in model.files:
+                _obtain(file, mirror, folder, on_bytes)
+        return folder
+
+    version = f"{model.architecture}-{str(model.model.sha256)[:8]}"
+    languages = [model.source, model.target]
+    return _pull(model.pair, version, languages, origin, obtain, store, options, show)
+
+
+def pull_hub(
+    pair: str,
+    locate: Callable[[str], tuple[Path, dict[str, Any]]],
+    store: ModelStore,
+    options: PullOptions,
+    show: ShowProgress,
+) -> Pulled:
+    """Pull the OPUS-MT model of a pair from the Hugging Face hub, by the convention of its names.
+
+    Args:
+        pair: languages as the model's name has them: "en-de", "en-ROMANCE".
+        locate: downloads a model of the hub, as `export.huggingface.hub.locate` does.
+        store: store that gets it.
+        options: options of the import.
+        show: shows progress.
+
+    Raises:
+        ExportError: the hub has no such model or can't be reached, or the import failed.
+        OSError: the store can't be written.
+    """
+    name = f"Helsinki-NLP/opus-mt-{pair}"
+    folder, origin = locate(name)
+    parts = pair.split("-")
+    # A group's code ("roa") is no language: the model's own files say which ones it has.
+    languages = parts if len(parts) == 2 and all(map(is_common_code, parts)) else None
+    version = f"opus-{str(origin.get('revision', ''))[:8]}".rstrip("-")
+    origin = {"hub": name, **origin}
+    return _pull(pair, version, languages, origin, lambda _: folder, store, options, show)
+
+
+def _pull(
+    pair: str,
+    version: str,
+    languages: list[str] | None,
+    origin: dict[str, Any],
+    obtain: Callable[[Path], Path],
+    store: ModelStore,
+    options: PullOptions,
+    show: ShowProgress,
+) -> Pulled:
+    bundle = store.bundle(pair)
+
+    def on_wait() -> None:
+        _log.info("%s: another pull is at work; waiting for it", pair)
+
+    made_as = ExportOptions(options.precision, pair, version)
+    made_as.check()
+    with store.locked(pair, on_wait):
+        if _is_there(store.manifest(pair), origin, options):
+            return Pulled(pair, bundle, None)
+        # Files of another model of the pair have the same names.
+        folder = store.downloads(pair) / hashlib.sha256(version.encode()).hexdigest()[:16]
+        folder.mkdir(exist_ok=True)
+        files = obtain(folder)
+        with show("sentences") as on_progress:
+            imported = import_directory(
+                files,
+                bundle,
+                made_as,
+                languages,
+                num_sentences=options.num_sentences,
+                threads=options.threads,
+                on_progress=on_progress,
+                origin=origin,
+            )
+        for old in filter(Path.is_dir, store.downloads(pair).iterdir()):
+            shutil.rmtree(old)
+    return Pulled(pair, bundle, imported)
+
+
+def _is_there(manifest: dict[str, Any], origin: dict[str, Any], options: PullOptions) -> bool:
+    """Whether a bundle was made of these files in this way, and is proven if it has to be."""
+    provenance = manifest.get("provenance")
+    made_from = provenance.get("imported_from") if isinstance(provenance, dict) else None
+    if not isinstance(provenance, dict) or not isinstance(made_from, dict):
+        return False
+    return (
+        made_from.get("revision") == origin.get("revision") is not None
+        and manifest.get("precision") == options.precision
+        and (options.num_sentences == 0 or provenance.get("proof") is not None)
+    )
+
+
+def _obtain(file: PublishedFile, mirror: Mirror, folder: Path, on_bytes: OnBytes) -> None:
+    """Download a file and compare it with what the list says of it."""
+    here = folder / file.name
+    download(mirror, file.path, here, file.most_bytes, on_bytes)
+    try:
+        content = read_compressed(here, file.most_bytes)
+        if file.sha256 is not None:
+            found = hashlib.sha256(content).hexdigest()
+            if found != file.sha256:
+                raise ExportError(
+                    f"{mirror.address(file.path)} is damaged, or another file than the list says: "
+                    f"its SHA-256 is {found}, not {file.sha256}; it was removed"
+                )
+    except ExportError:
+        here.unlink(missing_ok=True)
+        raise
