@@ -73,6 +73,23 @@ class Arithmetic(Protocol):
         """
         ...
 
+    def project_to_columns(self, states: str, width: int) -> str:
+        """states [rows, 1, D] times columns that are inputs of the graph: [rows, 1, columns].
+
+        Adds the inputs `columns` [D, columns], in a precision of 8 bits int8 with `column_scales`
+        float32 [columns], and `column_bias` float32 [columns].
+        """
+        ...
+
+    def output_columns(self, table: Float32, token_ids: str) -> None:
+        """Adds the outputs that `project_to_columns` takes, but for the bias: columns of a table.
+
+        Args:
+            table: the output projection [V, D].
+            token_ids: tokens [n] to return the columns of.
+        """
+        ...
+
 
 class Float32Arithmetic:
     """Plain float32 operators."""
@@ -116,6 +133,26 @@ class Float32Arithmetic:
         weight = transposed(self._graph, self.constant(table))
         product = self._graph.op("MatMul", states, weight)
         return product if bias is None else self._graph.op("Add", product, self.constant(bias))
+
+    def project_to_columns(self, states: str, width: int) -> str:
+        """states times the input `columns`, plus the input `column_bias`.
+
+        A row of zeros is multiplied too: for a single row, the runtime would add in another order.
+        """
+        graph = self._graph
+        columns = graph.input("columns", self.dtype, [width, "columns"])
+        bias = graph.input("column_bias", self.dtype, ["columns"])
+        first = graph.constant([0], np.int64)
+        padded = graph.op("Concat", states, self.constant(np.zeros((1, 1, width))), axis=0)
+        product = graph.op("MatMul", padded, columns)
+        product = graph.op("Slice", product, first, graph.constant([-1], np.int64), first)
+        return graph.op("Add", product, bias)
+
+    def output_columns(self, table: Float32, token_ids: str) -> None:
+        """Adds the output `columns` [D, n]."""
+        rows = self._graph.op("Gather", self.constant(table), token_ids, axis=0)
+        self._graph.op("Transpose", rows, perm=[1, 0], output="columns")
+        self._graph.output("columns", self.dtype, [table.shape[1], "n"])
 
     def _product(self, linear: Linear) -> str:
         states = linear.states

@@ -17,6 +17,7 @@ from export.cache_graphs import build_cache_graphs
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
+from export.listed_choice import build_list_columns
 from export.precisions import PRECISIONS
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
@@ -34,6 +35,7 @@ from model.bundle.manifest import (
 )
 from model.bundle.manifest_checks import installed_runtime_version
 from model.bundle.piece_tokenizer import PieceTokenizer
+from model.bundle.shortlist import SHORTLIST_FILE, Shortlist
 from model.bundle.tokenizer import TOKENIZER_FILE
 
 _log = logging.getLogger("dragoman.export")
@@ -43,6 +45,8 @@ ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
 ATTENTION_FILE = "attention.onnx"
+SHORTLIST_STEP_FILE = "shortlist_step.onnx"
+LIST_COLUMNS_FILE = "list_columns.onnx"
 _MAX_RESIDENT_VOCABULARY = 2**24  # ids are copied to the host as float32, exact up to here
 
 
@@ -64,6 +68,7 @@ class ExportSource:
             bundle.
         directions: all directions of a multilingual model, whose tokenizer is for the two
             languages; None if these are the only ones.
+        shortlist: the target tokens that a sentence may produce; None for all, always.
     """
 
     config: ModelConfig
@@ -76,6 +81,7 @@ class ExportSource:
     trained_length: int | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
     directions: Directions | None = None
+    shortlist: Shortlist | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,10 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
+    if source.shortlist is not None:
+        if options.is_resident:
+            raise ExportError("a shortlist is for processors only: choose another --precision")
+        (directory / SHORTLIST_FILE).write_bytes(source.shortlist.to_bytes())
     with SharedWeights(directory / WEIGHTS_FILE) as shared:
         for name, model in _graphs(source, options, shared):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
@@ -177,6 +187,10 @@ def _graphs(
     yield SCORING_FILE, build_scoring(config, weights, precision, layer, head)
     _log.info("writing %s", ATTENTION_FILE)
     yield ATTENTION_FILE, build_attention(config, weights, precision)
+    if source.shortlist is not None:
+        _log.info("writing %s", SHORTLIST_STEP_FILE)
+        yield SHORTLIST_STEP_FILE, build_decoder_step(config, weights, precision, listed=True)
+        yield LIST_COLUMNS_FILE, build_list_columns(config, weights, precision)
     if resident:
         dtype = "float16" if precision == "fp16" else "float32"
         for name, graph in build_cache_graphs(config, dtype):
@@ -241,6 +255,8 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     if options.is_resident:
         graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
         resident["resident"] = {"token_groups": 0}
+    if source.shortlist is not None:
+        graphs |= {"shortlist_step": SHORTLIST_STEP_FILE, "list_columns": LIST_COLUMNS_FILE}
     return {
         "name": options.name or f"{source.source_language}-{source.target_language}",
         "version": options.version,
@@ -268,5 +284,6 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "provenance": dict(source.provenance),
         **resident,
         **({"search": dict(source.search)} if source.search else {}),
+        **({"shortlist": {"file": SHORTLIST_FILE}} if source.shortlist is not None else {}),
         **({"directions": source.directions.to_dict()} if source.directions else {}),
     }

@@ -10,6 +10,7 @@ import onnx
 from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
+from export.listed_choice import choose_listed_tokens
 from export.precisions import arithmetic_for
 from export.recurrence import recurrent_step
 from export.token_choice import choose_tokens
@@ -18,7 +19,12 @@ from model.bundle.config import ModelConfig
 
 
 def build_decoder_step(
-    config: ModelConfig, weights: Weights, precision: str, *, resident: bool = False
+    config: ModelConfig,
+    weights: Weights,
+    precision: str,
+    *,
+    resident: bool = False,
+    listed: bool = False,
 ) -> onnx.ModelProto:
     """The graph that runs once for every generated token.
 
@@ -50,10 +56,13 @@ def build_decoder_step(
         chosen float32 [rows, 2k + 1]: top_ids, top_logits and log_sum_exp side by side, for a
             single copy to the host.
 
+    With `listed`, each row chooses among the tokens of its shortlist, without adjustments; see
+    `export.listed_choice` for the further inputs.
+
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
-    graph = GraphBuilder("decoder_step", weights.shared)
+    graph = GraphBuilder("shortlist_step" if listed else "decoder_step", weights.shared)
     column = graph.constant([1], np.int64)
     # Unsqueeze, not Reshape: it keeps the dimension's name, by which the runtime sees that two
     # values have the same shape and can share a buffer.
@@ -67,6 +76,9 @@ def build_decoder_step(
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
     states = decoder_stack(layers, states, look_back, attention.cross_attention)
     with graph.scope("output"):
+        if listed:
+            choose_listed_tokens(layers, states)
+            return graph.build()
         choose_tokens(layers, states, resident=resident)
         if resident:
             _go_on(graph, attention.positions, config.eos_id)

@@ -101,6 +101,28 @@ class Int8Arithmetic(Float32Arithmetic):
         product = self._graph.op("Mul", self._multiply(quantized, weight, scales), scale)
         return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
+    def project_to_columns(self, states: str, width: int) -> str:
+        """states times the inputs `columns` and `column_scales`, plus the input `column_bias`."""
+        graph = self._graph
+        columns = graph.input("columns", "int8", [width, "columns"])
+        scales = graph.input("column_scales", "float32", ["columns"])
+        bias = graph.input("column_bias", "float32", ["columns"])
+        if states in self._static_scales:
+            return self._multiply_static(states, columns, scales, bias)
+        quantized, scale = self._quantize(states, width)
+        product = graph.op("Mul", self._multiply(quantized, columns, scales), scale)
+        return graph.op("Add", product, bias)
+
+    def output_columns(self, table: Float32, token_ids: str) -> None:
+        """Adds the outputs `columns` [D, n] and `column_scales` [n], as the embedding has them."""
+        graph = self._graph
+        values, scales = quantize_rows(table)
+        rows = graph.op("Gather", graph.constant(values), token_ids, axis=0)
+        graph.op("Transpose", rows, perm=[1, 0], output="columns")
+        graph.op("Gather", self.constant(scales), token_ids, axis=0, output="column_scales")
+        graph.output("columns", "int8", [table.shape[1], "n"])
+        graph.output("column_scales", "float32", ["n"])
+
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
         """The product without the rows' scales, and these scales."""
         values, scales = quantize_rows(linear.weight)
@@ -111,7 +133,11 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._multiply(quantized, weight, scales, zero_point=zero_point), scale
 
     def _multiply_static(
-        self, states: str, weight: str, scales: Float32, bias: Float32 | None = None
+        self,
+        states: str,
+        weight: str,
+        scales: Float32 | str,
+        bias: Float32 | str | None = None,
     ) -> str:
         """The complete product, of normalised states with a static scale."""
         scale = self._static_scales[states]
@@ -123,23 +149,29 @@ class Int8Arithmetic(Float32Arithmetic):
         self,
         states: str,
         weight: str,
-        scales: Float32,
+        scales: Float32 | str,
         *,
         zero_point: int = _MIDDLE,
         state_scale: npt.ArrayLike = 1.0,
-        bias: Float32 | None = None,
+        bias: Float32 | str | None = None,
     ) -> str:
-        """state_scale * (states - zero_point) times the scaled weight, plus `bias`."""
+        """state_scale * (states - zero_point) times the scaled weight, plus `bias`.
+
+        Scales and bias are arrays, or values of the graph by name.
+        """
         return self._graph.op(
             "MatMulIntegerToFloat",
             states,
             weight,
             self.constant(state_scale),
-            self.constant(scales),
+            self._value(scales),
             self._graph.constant(zero_point, np.uint8),
-            *(() if bias is None else ("", self.constant(bias))),
+            *(() if bias is None else ("", self._value(bias))),
             domain=MICROSOFT,
         )
+
+    def _value(self, given: Float32 | str) -> str:
+        return given if isinstance(given, str) else self.constant(given)
 
     def _quantize(self, states: str, width: int, non_negative: bool = False) -> tuple[str, str]:
         """uint8 values and float32 scales [..., 1] of rows of `width` states, computed once.

@@ -29,7 +29,7 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
     graph, vocab_size = layers.graph, layers.config.vocab_size
     logits = _adjust(graph, layers.logits(states, to_choose=True), vocab_size)
     _top_k(graph, logits, vocab_size, resident)
-    log_sum_exp = _log_sum_exp(graph, logits)  # [rows, 1]
+    log_sum_exp = log_sum_exp_of(graph, logits, "top_ids")  # [rows, 1]
     if layers.config.forbidden_id is not None:
         log_sum_exp = _add_forbidden(layers, states, log_sum_exp)
     graph.op("Squeeze", log_sum_exp, graph.constant([1], np.int64), output="log_sum_exp")
@@ -91,8 +91,10 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
     graph.op("Add", start, graph.op("Mod", places, width), output="top_ids")
 
 
-def _log_sum_exp(graph: GraphBuilder, logits: str) -> str:
-    """log sum exp(x) = max(x) - max(log_softmax(x)).
+def log_sum_exp_of(graph: GraphBuilder, logits: str, places: str) -> str:
+    """log sum exp(x) = max(x) - max(log_softmax(x)), [rows, 1].
+
+    `places` [rows, k] are those of the best logits, whose values are in `top_logits`.
 
     LogSoftmax takes one logarithm a row. The operator Log over the rows' probabilities would be a
     little faster, but computes some of them eight at a time and the rest singly, with other bits.
@@ -100,7 +102,7 @@ def _log_sum_exp(graph: GraphBuilder, logits: str) -> str:
     first = [graph.constant([n], np.int64) for n in (0, 1)]
     axis = graph.constant([1], np.int64)
     best = graph.op("Slice", "top_logits", *first, axis)  # [rows, 1]
-    best_id = graph.op("Slice", "top_ids", *first, axis)
+    best_id = graph.op("Slice", places, *first, axis)
     log_probabilities = graph.op("LogSoftmax", logits, axis=-1)
     best_log_probability = graph.op("GatherElements", log_probabilities, best_id, axis=1)
     return graph.op("Sub", best, best_log_probability)
@@ -110,7 +112,7 @@ def _add_forbidden(layers: Layers, states: str, log_sum_exp: str) -> str:
     """The log-sum-exp [rows, 1] with the token that is never chosen, which keeps its share of it.
 
     Its logit is computed by itself, since the logits have another one there: a product and a sum of
-    D numbers a row. LogSoftmax over the two works row by row, as in `_log_sum_exp`.
+    D numbers a row. LogSoftmax over the two works row by row, as in `log_sum_exp_of`.
     """
     graph, forbidden_id = layers.graph, layers.config.forbidden_id
     bias = layers.weights.output_bias()

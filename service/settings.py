@@ -192,6 +192,11 @@ class Settings:
         minimum=0,
         maximum=8,
     )
+    no_shortlist: bool = _setting(
+        False,
+        "Search the whole vocabulary, also with a model that has a shortlist: the target tokens "
+        "that a sentence may produce. Slower. For single requests: search.exact.",
+    )
     threads: int = _setting(
         0, "Threads of each model's arithmetic. 0: one per core.", minimum=0, maximum=1024
     )

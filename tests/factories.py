@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from export.bundle_writer import ExportSource
+    from model.bundle.shortlist import Shortlist
     from model.network.transformer import Transformer
 
 SENTENCES = (
@@ -118,6 +119,14 @@ def export_source(model: Transformer, directory: Path) -> ExportSource:
     return ExportSource(model.config, arrays, directory / TOKENIZER_FILE, "en", "de")
 
 
+def random_shortlist(vocab_size: int = VOCAB_SIZE, seed: int = 0) -> Shortlist:
+    """The first 12 tokens, and a few random ones for each source token."""
+    from model.bundle.shortlist import Shortlist
+
+    draw = np.random.default_rng(seed)
+    return Shortlist.of(12, [draw.integers(0, vocab_size, 9).tolist() for _ in range(vocab_size)])
+
+
 def tiny_bundle(
     directory: Path,
     *,
@@ -126,6 +135,7 @@ def tiny_bundle(
     top_k: int = 8,
     name: str | None = None,
     resident: bool | None = None,
+    shortlist: Shortlist | None = None,
     seed: int = 0,
     **config: Any,
 ) -> Bundle:
@@ -134,6 +144,7 @@ def tiny_bundle(
     Args:
         directory: directory of the bundle, created if it doesn't exist.
         model: model to export; None for a random one.
+        shortlist: the bundle's shortlist; None for a bundle without.
         precision, top_k, name, resident: same as in `ExportOptions`.
         seed, config: seed and configuration of the random model, without `model`.
     """
@@ -143,7 +154,7 @@ def tiny_bundle(
     from export.bundle_writer import ExportOptions, write_bundle
 
     options = ExportOptions(precision=precision, top_k=top_k, name=name, resident=resident)
-    write_bundle(source, options, directory)
+    write_bundle(dataclasses.replace(source, shortlist=shortlist), options, directory)
     return Bundle.load(directory)
 
 

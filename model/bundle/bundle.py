@@ -5,6 +5,9 @@
     decoder_step.onnx    one token for every running row
     scoring.onnx         log-probabilities and alignment of a given target; optional
     attention.onnx       attention weights of a given target, by kind, layer and head; optional
+    shortlist.bin        the target tokens that a sentence may produce (`model.bundle.shortlist`);
+                         optional, with shortlist_step.onnx, a decoder step that chooses among
+                         them, and list_columns.onnx, which returns their weights
     weights.bin          the graphs' weights; optional: a graph can hold its own
     copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps

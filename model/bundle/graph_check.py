@@ -19,6 +19,8 @@ from model.bundle.manifest import broken_manifest
 _INPUTS = {
     "encoder": {"source_ids", "source_lengths"},
     "decoder_step": {"token_ids", "positions", "cross_key_0"},
+    "shortlist_step": {"token_ids", "positions", "cross_key_0", "listed_columns", "columns"},
+    "list_columns": {"token_ids"},
     "scoring": {"target_ids", "cross_key_0"},
     "attention": {"source_ids", "source_lengths", "target_ids", "heads"},
 }
@@ -43,7 +45,7 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
     inputs = {value.name for value in session.get_inputs()}
     for role, file in bundle.manifest["graphs"].items():
         needed = _INPUTS.get(role, set())
-        if role == "decoder_step":
+        if role in ("decoder_step", "shortlist_step"):
             needed = needed | {_PASTS[bundle.config.decoder]}
         if bundle.path / file == graph and (missing := needed - inputs):
             raise broken_manifest(
@@ -56,7 +58,8 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
             f"resident.token_groups is {bundle.token_groups}, but {graph.name} chooses "
             f"{'from' if 'top_groups' in inputs else 'without'} groups of tokens",
         )
-    if is_step or graph == bundle.encoder_path:
+    is_listed_step = graph.name == bundle.manifest["graphs"].get("shortlist_step")
+    if is_step or is_listed_step or graph == bundle.encoder_path:
         is_int8 = _INT8_OPERATOR in bundle.files.read(graph)
         if is_int8 != (bundle.precision == "int8"):
             raise broken_manifest(

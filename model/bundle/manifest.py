@@ -15,6 +15,8 @@ WEIGHTS_FILE = "weights.bin"
 CALIBRATION_FILE = "calibration.json"
 RESIDENT_GRAPHS = ("copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
+SHORTLIST_GRAPHS = ("shortlist_step", "list_columns")
+"""The graphs that only a bundle with a shortlist has."""
 SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
 """Kinds of tokenizers: `model.bundle.tokenizer.Tokenizer`, and
 `model.bundle.piece_tokenizer.PieceTokenizer` with SentencePiece models or with a tokenizer.json."""
@@ -41,6 +43,7 @@ _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "scoring": {"alignment_layer": int},
     "directions": {"sources": list, "targets": list, "token_ids": dict},
     "search": {"beam_size": int},
+    "shortlist": {"file": str},
 }
 ENTRIES: dict[str, dict[str, type]] = {
     "languages": {"source": str, "target": str},

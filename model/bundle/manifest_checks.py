@@ -18,6 +18,7 @@ from model.bundle.manifest import (
     PIECES,
     RESIDENT_GRAPHS,
     SENTENCEPIECE,
+    SHORTLIST_GRAPHS,
     TOKEN_LISTS,
     BundleVersionError,
     broken_manifest,
@@ -79,6 +80,9 @@ def check_consistency(bundle: Bundle) -> None:
             raise broken_manifest(bundle.path, f"onnxruntime.{name} is not a version number")
     files = [(f"graphs.{name}", file) for name, file in manifest["graphs"].items()]
     files += [("tokenizer.files", file) for file in manifest["tokenizer"]["files"]]
+    if (shortlist := manifest.get("shortlist")) is not None:
+        check_fields(bundle.path, manifest["graphs"], dict.fromkeys(SHORTLIST_GRAPHS, str), "graphs.")
+        files.append(("shortlist.file", shortlist["file"]))
     for field, file in files:
         if not isinstance(file, str):
             raise broken_manifest(bundle.path, f"{field}: {file!r:.100} is not a file name")

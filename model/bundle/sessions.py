@@ -70,6 +70,7 @@ class SessionSettings:
             ONNX Runtime's own.
         opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
             graphs are opened. The sessions' own threads are as nice as the calling thread.
+        uses_shortlist: whether rows choose from shortlists, where the bundle has one.
         waits: whether a run that is launched is also waited for, so that an error is its own.
     """
 
@@ -79,6 +80,7 @@ class SessionSettings:
     profile_prefix: str = ""
     compute_stream: int = 0
     opening_niceness: int = 0
+    uses_shortlist: bool = True
     waits: bool = False
 
 

@@ -106,6 +106,7 @@ def greedy_search(
     source_mask: Tensor | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
     start_ids: Sequence[int] = (),
+    lists: Sequence[Sequence[int]] | None = None,
 ) -> list[ReferenceHypothesis]:
     """The most probable token, again and again.
 
@@ -116,6 +117,7 @@ def greedy_search(
         max_new_tokens: limit for all rows or one a row, EOS included; by default
             `default_max_new_tokens`.
         start_ids: every translation begins with these, whose log-probabilities then are 0.
+        lists: the only tokens of each row, among which probabilities add up to one; by default all.
 
     Returns:
         One hypothesis a row, its score the bare total log-probability.
@@ -133,9 +135,8 @@ def greedy_search(
     for step in itertools.count():
         if not live:
             break
-        best_ids, best_log_probs = best_tokens(
-            model.step(last, cache), 1, model.config.forbidden_id
-        )
+        logits = _among(model.step(last, cache), lists, live)
+        best_ids, best_log_probs = best_tokens(logits, 1, model.config.forbidden_id)
         if step < len(start_ids):
             best_ids, best_log_probs = [[start_ids[step]]] * len(live), [[0.0]] * len(live)
         going = []
@@ -162,6 +163,7 @@ def beam_search(
     source_mask: Tensor | None = None,
     options: BeamOptions | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
+    lists: Sequence[Sequence[int]] | None = None,
 ) -> list[list[ReferenceHypothesis]]:
     """The best of k hypotheses that grow side by side (Graves, 2012; Wu et al., 2016).
 
@@ -175,6 +177,7 @@ def beam_search(
         source_mask: [B, S], as in `greedy_search`.
         options: beam size, penalties, stopping; by default `BeamOptions()`.
         max_new_tokens: as in `greedy_search`.
+        lists: as in `greedy_search`.
 
     Returns:
         For every row the best `num_hypotheses`, best first; fewer only where the vocabulary is
@@ -191,9 +194,9 @@ def beam_search(
     live = beams  # their running hypotheses, one after another, are the rows of the cache
     last = source_ids.new_full((len(beams),), model.config.bos_id)
     while live:
-        ids, log_probs = best_tokens(
-            model.step(last, cache), 2 * options.beam_size, model.config.forbidden_id
-        )
+        sentences = [beams.index(beam) for beam in live for _ in beam.running]
+        logits = _among(model.step(last, cache), lists, sentences)
+        ids, log_probs = best_tokens(logits, 2 * options.beam_size, model.config.forbidden_id)
         rows: list[int] = []
         tokens: list[int] = []
         start = 0
@@ -320,6 +323,19 @@ def best_tokens(
         ids = ids.gather(-1, order)
     log_probs = values.double() - log_sum_exp
     return ids.tolist(), log_probs.tolist()
+
+
+def _among(
+    logits: Tensor, lists: Sequence[Sequence[int]] | None, sentences: Sequence[int]
+) -> Tensor:
+    """Logits [rows, V] that are -inf but for the tokens in the lists of the rows' sentences."""
+    if lists is None:
+        return logits
+    found = torch.full_like(logits, -torch.inf)
+    for row, sentence in enumerate(sentences):
+        listed = torch.tensor(lists[sentence])
+        found[row, listed] = logits[row, listed]
+    return found
 
 
 def _hypothesis(

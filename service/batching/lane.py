@@ -129,7 +129,7 @@ class Lane:
             if entry.streams:
                 self._streaming[entry] = None
             self._next_deadline = min(self._next_deadline, entry.deadline)
-            encodes.append(EncodeItem(tuple(entry.rows), entry.request.source_ids, entry.encoded))
+            encodes.append(entry.encode_item())
             entry.encoded = None  # the plan has it
         return encodes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.domain.plan import EncodedSource
+from service.domain.plan import EncodedSource, EncodeItem
 from service.domain.requests import (
     FinishReason,
     GenerationRequest,
@@ -103,6 +103,17 @@ class RequestEntry:
         """Record that the request joins the batch or is scored."""
         self.state = RequestState.RUNNING
         self.admitted_at = now
+
+    def encode_item(self) -> EncodeItem:
+        """The source for its rows."""
+        request, options = self.request, self.request.options
+        return EncodeItem(
+            tuple(self.rows),
+            request.source_ids,
+            self.encoded,
+            exact=options.is_exact,
+            added_ids=options.prefix_ids,
+        )
 
     def was_encoded(self, ended_at: float, seconds: float) -> None:
         """Record that the source was encoded; only the first call counts."""

@@ -77,11 +77,15 @@ class EncodeItem:
         rows: rows to store it in; several for a beam.
         source_ids: token ids of the source.
         encoded: the encoder's output, if the source has been encoded and only has to be stored.
+        exact: whether its rows choose from the whole vocabulary, where the model has a shortlist.
+        added_ids: tokens to add to the shortlist of its rows.
     """
 
     rows: tuple[int, ...]
     source_ids: tuple[int, ...]
     encoded: EncodedSource | None = None
+    exact: bool = False
+    added_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,8 +197,8 @@ class StepOutput:
     Attributes:
         top_ids: [num_rows, top_k] token ids, best first.
         top_logits: [num_rows, top_k] their raw (adjusted) logits, in descending order.
-        log_sum_exp: [num_rows] log-sum-exp over the whole vocabulary; a candidate's log-probability
-            is its logit minus this.
+        log_sum_exp: [num_rows] log-sum-exp over the whole vocabulary, or over the row's shortlist;
+            a candidate's log-probability is its logit minus this.
         encode_seconds, step_seconds: time spent in the two graphs.
         num_padding: number of encoder positions without a token.
     """

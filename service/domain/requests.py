@@ -120,6 +120,7 @@ class SearchOptions:
             (Hugging Face's `forced_eos_token_id`). It counts in the length of a hypothesis, which
             otherwise counts as cut: EOS is not among its tokens, and `ended` is False.
         sampling: options of random sampling; None for the best tokens. Only without a beam.
+        exact: whether to search the whole vocabulary, where the model has a shortlist.
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -138,6 +139,7 @@ class SearchOptions:
     prefix_ids: tuple[int, ...] = ()
     forced_eos: bool = False
     sampling: Sampling | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -166,6 +168,11 @@ class SearchOptions:
     def has_constraints(self) -> bool:
         """Whether some tokens are forbidden, forced or made less likely."""
         return bool(self.prefix_ids) or self._weighs_tokens
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its rows choose from the whole vocabulary; random sampling always does."""
+        return self.exact or self.sampling is not None
 
     @property
     def has_only_prefix(self) -> bool:

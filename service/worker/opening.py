@@ -78,7 +78,9 @@ def open_model(
         raise StartupError(str(exc)) from exc
     if bundle.manifest_sha256 != manifest_sha256:
         raise StartupError(f"{path} was replaced while it was opened: try again")
-    sessions = SessionSettings(settings.device, settings.threads or None)
+    sessions = SessionSettings(
+        settings.device, settings.threads or None, uses_shortlist=not settings.no_shortlist
+    )
     # First, so that its memory is free again.
     in_background(lambda: try_scoring(bundle, sessions), niceness)
     nicely = dataclasses.replace(sessions, opening_niceness=niceness)

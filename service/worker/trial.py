@@ -112,7 +112,8 @@ def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner, niceness:
     else:
         num_candidates, by = min(MAX_SAMPLED, config.vocab_size), ""
     what = f"choosing {num_candidates} tokens{by}"
-    step(what, _plan(highest, 0, top_k=num_candidates))
+    source = (highest, config.eos_id)
+    step(what, _plan(highest, 0, source_ids=source, exact=True, top_k=num_candidates))
     return min(seconds, default=0.0)
 
 
@@ -121,12 +122,13 @@ def _plan(
     position: int,
     *,
     source_ids: tuple[int, ...] | None = None,
+    exact: bool = False,
     top_k: int | None = None,
 ) -> StepPlan:
     """A plan for the first row."""
     return StepPlan(
         copies=(),
-        encodes=() if source_ids is None else [EncodeItem((0,), source_ids)],
+        encodes=() if source_ids is None else [EncodeItem((0,), source_ids, exact=exact)],
         token_ids=np.array([token_id], np.int64),
         positions=np.array([position], np.int32),
         top_k=top_k,
@@ -138,7 +140,8 @@ def _is_sound(output: StepOutput, vocab_size: int) -> bool:
     return bool(
         ids.shape == logits.shape
         and ((ids >= 0) & (ids < vocab_size)).all()
-        and np.isfinite(logits).all()
+        and np.isfinite(logits[:, 0]).all()
+        and (logits < np.inf).all()  # -inf, beyond the end of a shortlist; not NaN
         and np.isfinite(output.log_sum_exp).all()
     )
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from model.bundle.bundle import Bundle
 from service.domain.plan import EncodedSource, RowCopy, RunnerLimits
+from service.runtime.cpu.row_lists import RowLists
 
 Array = npt.NDArray[Any]
 
@@ -106,7 +107,10 @@ class KVCache:
         cross_last: [max_rows, 1, D], in the same order: `cross_attention` at each row's last
             position.
         source_lengths: int32 [max_rows], length of each row's source; 1 if it never had one.
+        lists: shortlists of the rows; None for a runner without.
     """
+
+    lists: RowLists | None = None
 
     def __init__(self, shape: CacheShape) -> None:
         heads, head_dim, rows = shape.num_heads, shape.head_dim, shape.max_rows
@@ -164,7 +168,10 @@ class KVCache:
             state[[c.target for c in copies]] = state[[c.source for c in copies]]
         crossing = [copy for copy in copies if copy.cross]
         if crossing:
-            self._copy_cross([c.source for c in crossing], [c.target for c in crossing])
+            sources, targets = [c.source for c in crossing], [c.target for c in crossing]
+            self._copy_cross(sources, targets)
+            if self.lists is not None:
+                self.lists.copy(sources, targets)
 
     def _copy_cross(self, sources: list[int], targets: list[int]) -> None:
         lengths = self.source_lengths[sources].tolist()

@@ -30,7 +30,8 @@ from service.runtime.cpu.kv_cache import (
     cache_shape,
     limits_of,
 )
-from service.runtime.cpu.step import DecoderStep
+from service.runtime.cpu.row_lists import ListGraphs, RowLists
+from service.runtime.cpu.step import DecoderStep, ListedStep
 from service.runtime.source_batches import padded, similar_lengths
 
 Array = npt.NDArray[Any]
@@ -38,19 +39,21 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Graphs:
-    """Sessions of a bundle's two graphs.
+    """Sessions of a bundle's graphs.
 
     Attributes:
         encoder: sources in, cross-attention keys and values out.
         decoder_step: one token for every row.
+        lists: the bundle's shortlist and its graphs; None without one.
     """
 
     encoder: ort.InferenceSession
     decoder_step: ort.InferenceSession
+    lists: ListGraphs | None = None
 
     @classmethod
     def open(cls, bundle: Bundle, settings: SessionSettings) -> Graphs:
-        """Open both sessions.
+        """Open all sessions.
 
         Raises:
             StartupError: this device can't run the bundle; says what to do.
@@ -59,6 +62,7 @@ class Graphs:
             return cls(
                 open_session(bundle, bundle.encoder_path, settings),
                 open_session(bundle, bundle.decoder_step_path, settings),
+                ListGraphs.open(bundle, settings),
             )
         except BundleError as exc:
             raise StartupError(str(exc)) from exc
@@ -99,7 +103,17 @@ class OnnxRunner:
         self._graphs = graphs or Graphs.open(bundle, settings)
         self.cache = cache or allocate(shape, [max_rows])[0]
         self._encoder = _Encoder(bundle, self._graphs.encoder)
-        self._step = DecoderStep(bundle, self._graphs.decoder_step, self.cache, self._limits)
+        self._step = self._make_step(bundle)
+
+    def _make_step(self, bundle: Bundle) -> DecoderStep | ListedStep:
+        graphs, cache, limits = self._graphs, self.cache, self._limits
+        whole = DecoderStep(bundle, graphs.decoder_step, cache, limits)
+        if graphs.lists is None:
+            return whole
+        if cache.lists is None:
+            cache.lists = RowLists(graphs.lists, limits.max_rows)
+        listed = DecoderStep(bundle, graphs.lists.step, cache, limits, cache.lists)
+        return ListedStep(whole, listed, cache.lists, cache)
 
     @property
     def limits(self) -> RunnerLimits:
@@ -172,6 +186,8 @@ class _Encoder:
         for item in items:
             if item.encoded is not None:
                 cache.write_source(item.rows, item.encoded, self._kept(len(item.source_ids)))
+            if cache.lists is not None:
+                cache.lists.begin(item.rows, None if item.exact else item.source_ids, item.added_ids)
         return encoded.num_padding
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:

@@ -12,6 +12,7 @@ import onnxruntime as ort
 from model.bundle.bundle import Bundle
 from service.domain.plan import Adjustments, RunnerLimits, StepPlan
 from service.runtime.cpu.kv_cache import KVCache, cache_names
+from service.runtime.cpu.row_lists import RowLists
 
 Array = npt.NDArray[Any]
 
@@ -31,15 +32,30 @@ class _StepBinding:
 
     io: ort.IOBinding
     has_adjustments: bool
+    lists_generation: int = -1
 
 
 class DecoderStep:
-    """The decoder-step session, bound by pointer to the first rows of the cache."""
+    """The decoder-step session, bound by pointer to the first rows of the cache.
+
+    Args:
+        bundle: the bundle.
+        session: the decoder step, or the one that chooses from lists.
+        cache: the cache.
+        limits: limits of the runner.
+        lists: lists of the rows; None for the whole vocabulary.
+    """
 
     def __init__(
-        self, bundle: Bundle, session: ort.InferenceSession, cache: KVCache, limits: RunnerLimits
+        self,
+        bundle: Bundle,
+        session: ort.InferenceSession,
+        cache: KVCache,
+        limits: RunnerLimits,
+        lists: RowLists | None = None,
     ) -> None:
         self._session = session
+        self._lists = lists
         self._limits = limits
         self._token_groups = bundle.token_groups
         rows = limits.max_rows
@@ -82,7 +98,10 @@ class DecoderStep:
             self._token_ids[:rows] = plan.token_ids
             self._positions[:rows] = plan.positions
             binding = self._bindings.get((rows, k)) or self._bind(rows, choices)
-            if len(plan.adjustments.rows) or binding.has_adjustments:
+            if self._lists is not None:
+                self._lists.reserve(k)
+                self._bind_lists(binding, rows)
+            elif len(plan.adjustments.rows) or binding.has_adjustments:
                 _bind_adjustments(binding, plan.adjustments)
             self._session.run_with_iobinding(binding.io)
         # Copies, since the next step writes into the same arrays.
@@ -112,9 +131,60 @@ class DecoderStep:
                 shape = (rows, *array.shape[1:])
                 bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
         binding = _StepBinding(io, has_adjustments=False)
-        _bind_adjustments(binding, Adjustments.none())
+        if self._lists is None:
+            _bind_adjustments(binding, Adjustments.none())
         self._bindings[rows, int(choices.top_k[0])] = binding
         return binding
+
+    def _bind_lists(self, binding: _StepBinding, rows: int) -> None:
+        lists = self._lists
+        assert lists is not None
+        if binding.lists_generation == lists.generation:
+            return
+        inputs = {**lists.shared, "listed_columns": lists.listed_columns[:rows]}
+        for name, array in inputs.items():
+            pointer = array.ctypes.data
+            binding.io.bind_input(name, "cpu", 0, array.dtype, array.shape, pointer)
+        binding.lists_generation = lists.generation
+
+
+class ListedStep:
+    """Steps of rows with and without a shortlist.
+
+    Where there are both, all rows step with both graphs, and the states of an SSRU decoder are put
+    back in between. (Attention writes the same keys and values again.)
+
+    Args:
+        whole: the step that chooses from the whole vocabulary.
+        listed: the step that chooses from lists.
+        lists: lists of the rows.
+        cache: the cache of both.
+    """
+
+    def __init__(
+        self, whole: DecoderStep, listed: DecoderStep, lists: RowLists, cache: KVCache
+    ) -> None:
+        self._whole = whole
+        self._listed = listed
+        self._lists = lists
+        self._cache = cache
+
+    def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
+        """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
+        rows = plan.num_rows
+        self._lists.trim(rows)
+        is_listed = self._lists.is_listed[:rows]
+        if is_listed.all():
+            return self._listed.run(plan)
+        if not is_listed.any():
+            return self._whole.run(plan)
+        states = [state[:rows].copy() for state in self._cache.states]
+        ids, logits, log_sum_exp = self._whole.run(plan)
+        for state, before in zip(self._cache.states, states, strict=True):
+            state[:rows] = before
+        for found, own in zip((ids, logits, log_sum_exp), self._listed.run(plan), strict=True):
+            found[is_listed] = own[is_listed]
+        return ids, logits, log_sum_exp
 
 
 def _bind_adjustments(binding: _StepBinding, adjustments: Adjustments) -> None:

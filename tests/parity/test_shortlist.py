@@ -1,0 +1,229 @@
+"""A row chooses among the tokens of its own shortlist, whoever its neighbours are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.submission import submit_many
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from model.bundle.shortlist import Shortlist, load_shortlist
+from model.evaluation.search import BeamOptions, beam_search, greedy_search
+from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
+from service.domain.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.engine.engine import Engine, EngineConfig
+from service.runtime.cpu.lanes import OnnxLanes
+from service.runtime.cpu.runner import OnnxRunner
+from tests.factories import (
+    random_model,
+    random_shortlist,
+    random_sources,
+    tiny_bundle,
+    tiny_config,
+)
+from tests.runner_loops import rows_equal
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"d_model": 128, "num_heads": 2, "ffn_dim": 260, "norm": "pre", "vocab_size": 2048},
+    {"decoder": "ssru", "embed_start": False, "output_bias": True},
+]
+NUM_STEPS = 6
+
+
+@pytest.fixture(
+    params=[(precision, shape) for precision in ("fp32", "int8") for shape in SHAPES],
+    ids=lambda p: "-".join([p[0], *map(str, p[1].values())]),
+    scope="module",
+)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    precision, shape = request.param
+    shortlist = random_shortlist(shape.get("vocab_size", 320))
+    directory = tmp_path_factory.mktemp("shortlist") / "bundle"
+    return tiny_bundle(directory, precision=precision, shortlist=shortlist, **shape)
+
+
+def listed_by(bundle: Bundle, source: Sequence[int]) -> list[int]:
+    shortlist = load_shortlist(bundle)
+    assert shortlist is not None
+    return [int(i) for i in shortlist.target_ids(source)]
+
+
+def steps(
+    runner: OnnxRunner, sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()
+) -> list[StepOutput]:
+    """Greedy steps of sources in the first rows, from the next on."""
+    items = [
+        EncodeItem((row,), source, exact=bool(exact) and exact[row])
+        for row, source in enumerate(sources)
+    ]
+    plan = StepPlan(
+        (), items, np.full(len(sources), 2, np.int64), np.zeros(len(sources), np.int32)
+    )
+    outputs = [runner.execute(plan)]
+    for _ in range(NUM_STEPS - 1):
+        plan = plan.followed_by(outputs[-1])
+        outputs.append(runner.execute(plan))
+    return outputs
+
+
+def test_alone_or_among_many(bundle: Bundle) -> None:
+    """Bit for bit, and every choice is listed."""
+    runner = OnnxRunner(bundle, max_rows=40, intra_op_threads=2)
+    sources = random_sources(bundle.config, 40, seed=1, max_length=24)
+    together = steps(runner, sources)
+    for row in range(0, 40, 3):
+        alone = steps(OnnxRunner(bundle, max_rows=1, intra_op_threads=1), [sources[row]])
+        again = steps(runner, [sources[row]])  # in the buffer of those before
+        listed = listed_by(bundle, sources[row])
+        for many, one, other in zip(together, alone, again, strict=True):
+            assert rows_equal(many, row, one, 0)
+            assert rows_equal(many, row, other, 0)
+            assert set(one.top_ids[0].tolist()) <= set(listed)
+
+
+def test_beside_rows_that_choose_from_the_whole_vocabulary(bundle: Bundle) -> None:
+    runner = OnnxRunner(bundle, max_rows=12, intra_op_threads=1)
+    sources = random_sources(bundle.config, 12, seed=2, max_length=24)
+    exact = [row % 3 == 1 for row in range(12)]
+    mixed = steps(runner, sources, exact)
+    listed = steps(runner, sources)
+    plain = SessionSettings(intra_op_threads=1, uses_shortlist=False)
+    whole = steps(OnnxRunner(bundle, max_rows=12, sessions=plain), sources)
+    for row in range(12):
+        expected = whole if exact[row] else listed
+        for found, wanted in zip(mixed, expected, strict=True):
+            assert rows_equal(found, row, wanted, row)
+
+
+def test_the_whole_vocabulary_is_what_a_bundle_without_a_list_has(
+    tmp_path: Path, bundle: Bundle
+) -> None:
+    files = {file.name: file.read_bytes() for file in bundle.path.glob("*.onnx")}
+    plain = tiny_bundle(
+        tmp_path / "bundle", precision=bundle.precision, **_fields(bundle)
+    )
+    for file in plain.path.glob("*.onnx"):
+        assert file.read_bytes() == files.pop(file.name)
+    assert files.keys() == {"shortlist_step.onnx", "list_columns.onnx"}
+
+
+def _fields(bundle: Bundle) -> dict[str, Any]:
+    return next(shape for shape in SHAPES if all(
+        getattr(bundle.config, name) == value for name, value in shape.items()
+    ) and (bool(shape) or bundle.config.d_model == 32 and bundle.config.decoder != "ssru"))
+
+
+def test_joining_leaving_and_moving(bundle: Bundle) -> None:
+    """Columns are added, replaced, and moved to a smaller buffer, and rows change places."""
+    runner = OnnxRunner(bundle, max_rows=16, intra_op_threads=1)
+    sources = random_sources(bundle.config, 60, seed=3, max_length=24)
+    single = OnnxRunner(bundle, max_rows=1, intra_op_threads=1)
+    expected = [steps(single, [source]) for source in sources]
+    draw = np.random.default_rng(4)
+    waiting = list(range(60))
+    rows: list[tuple[int, list[StepOutput], list[int]]] = []
+    while waiting or rows:
+        for row in reversed(range(len(rows))):
+            number, outputs, places = rows[row]
+            if len(outputs) < NUM_STEPS:
+                continue
+            for found, place, wanted in zip(outputs, places, expected[number], strict=True):
+                assert rows_equal(found, place, wanted, 0)
+            last = rows.pop()
+            if row < len(rows):
+                rows[row] = last
+                copy = RowCopy(len(rows), row, 0, len(last[1]))
+                runner.execute(StepPlan([copy], (), *_nothing()))
+        encodes = []
+        while waiting and len(rows) < 16 and draw.random() < 0.7:
+            encodes.append(EncodeItem((len(rows),), sources[waiting[-1]]))
+            rows.append((waiting.pop(), [], []))
+        ids = np.array([o[-1].top_ids[p[-1], 0] if o else 2 for _, o, p in rows], np.int64)
+        positions = np.array([len(outputs) for _, outputs, _ in rows], np.int32)
+        output = runner.execute(StepPlan((), encodes, ids, positions))
+        for row, (_, outputs, places) in enumerate(rows):
+            outputs.append(output)
+            places.append(row)
+
+
+def _nothing() -> tuple[Any, Any]:
+    return np.zeros(0, np.int64), np.zeros(0, np.int32)
+
+
+async def search(
+    runner: OnnxRunner | OnnxLanes, sources: Sequence[tuple[int, ...]], options: SearchOptions
+) -> list[GenerationResult]:
+    engine = Engine(runner, EngineConfig(max_waiting=2 * len(sources) * options.beam_size))
+    await engine.start()
+    generations = submit_many(engine, [GenerationRequest(source, options) for source in sources])
+    results = list(await asyncio.gather(*(generation.result() for generation in generations)))
+    await engine.stop()
+    return results
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("decoder", ["self_attention", "ssru"])
+async def test_the_engine_searches_as_the_reference(
+    tmp_path: Path, beam_size: int, decoder: str
+) -> None:
+    model = random_model(tiny_config(decoder=decoder), seed=5)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, shortlist=random_shortlist())
+    sources = random_sources(bundle.config, 60, seed=3, max_length=24)
+    runner = OnnxRunner(bundle, max_rows=24, intra_op_threads=1)
+    found = await search(runner, sources, SearchOptions(beam_size=beam_size, max_new_tokens=20))
+    differing = 0
+    for source, result in zip(sources, found, strict=True):
+        ids, lists = torch.tensor([source]), [listed_by(bundle, source)]
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        if beam_size == 1:
+            (wanted,) = greedy_search(model, ids, mask, 20, lists=lists)
+        else:
+            options = BeamOptions(beam_size)
+            ((wanted,),) = beam_search(model, ids, mask, options, 20, lists=lists)
+        assert {*result.token_ids} <= {*lists[0]}
+        if list(wanted.token_ids) == result.token_ids:
+            assert abs(wanted.score - result.hypotheses[0].score) < 5e-3
+        else:
+            differing += 1
+    assert differing <= 1  # near ties
+
+
+async def test_lanes_and_options_change_nothing(bundle: Bundle) -> None:
+    """Requests with a beam, a prefix, and without a list share the lanes."""
+    sources = random_sources(bundle.config, 24, seed=6, max_length=24)
+    sessions = SessionSettings(intra_op_threads=2)
+    kinds = [
+        SearchOptions(max_new_tokens=9),
+        SearchOptions(max_new_tokens=9, beam_size=3),
+        SearchOptions(max_new_tokens=9, exact=True),
+        SearchOptions(max_new_tokens=9, prefix_ids=(300, 301)),
+        SearchOptions(max_new_tokens=9, sampling=Sampling(seed=1)),
+    ]
+    requests = [GenerationRequest(source, kinds[i % 5]) for i, source in enumerate(sources)]
+    engine = Engine(OnnxLanes(bundle, max_rows=20, num_lanes=2, sessions=sessions), EngineConfig())
+    await engine.start()
+    together = await asyncio.gather(*(g.result() for g in submit_many(engine, requests)))
+    await engine.stop()
+    single = Engine(OnnxRunner(bundle, max_rows=3, intra_op_threads=1), EngineConfig())
+    await single.start()
+    for request, found in zip(requests, together, strict=True):
+        (generation,) = submit_many(single, [request])
+        alone = await generation.result()
+        assert alone.hypotheses == found.hypotheses
+        if request.options.prefix_ids:
+            assert found.token_ids[:2] == [300, 301]
+    await single.stop()
+
+
+def test_never_listed(tmp_path: Path) -> None:
+    shortlist = Shortlist.of(3, [[5, 9, 7], [], [9, 200]])
+    assert shortlist.target_ids([0, 2]).tolist() == [0, 1, 2, 5, 7, 9, 200]
+    assert shortlist.target_ids([1], (8, 1)).tolist() == [0, 1, 2, 8]
