@@ -76,8 +76,8 @@ class Arithmetic(Protocol):
     def project_to_columns(self, states: str, width: int) -> str:
         """states [rows, 1, D] times columns that are inputs of the graph: [rows, 1, columns].
 
-        Adds the inputs `columns` [D, columns], in a precision of 8 bits int8 with `column_scales`
-        float32 [columns], and `column_bias` float32 [columns].
+        Adds the inputs `columns` [D, columns], of 8 bits uint8 with `column_scales` float32
+        [columns], and `column_bias` float32 [columns].
         """
         ...
 

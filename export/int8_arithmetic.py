@@ -102,25 +102,32 @@ class Int8Arithmetic(Float32Arithmetic):
         return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
     def project_to_columns(self, states: str, width: int) -> str:
-        """states times the inputs `columns` and `column_scales`, plus the input `column_bias`."""
+        """states times the inputs `columns` and `column_scales`, plus the input `column_bias`.
+
+        Columns are unsigned: of signed ones, processors without VNNI would add up pairs in 16 bits.
+        (Of constant weights, the runtime itself makes unsigned ones there.)
+        """
         graph = self._graph
-        columns = graph.input("columns", "int8", [width, "columns"])
+        columns = graph.input("columns", "uint8", [width, "columns"])
         scales = graph.input("column_scales", "float32", ["columns"])
         bias = graph.input("column_bias", "float32", ["columns"])
+        middle = graph.constant(_MIDDLE, np.uint8)
         if states in self._static_scales:
-            return self._multiply_static(states, columns, scales, bias)
+            return self._multiply_static(states, columns, scales, bias, middle)
         quantized, scale = self._quantize(states, width)
-        product = graph.op("Mul", self._multiply(quantized, columns, scales), scale)
-        return graph.op("Add", product, bias)
+        product = self._multiply(quantized, columns, scales, weight_zero_point=middle)
+        return graph.op("Add", graph.op("Mul", product, scale), bias)
 
     def output_columns(self, table: Float32, token_ids: str) -> None:
-        """Adds the outputs `columns` [D, n] and `column_scales` [n], as the embedding has them."""
+        """Adds the outputs `columns` [D, n] and `column_scales` [n]: the embedding's numbers."""
         graph = self._graph
         values, scales = quantize_rows(table)
         rows = graph.op("Gather", graph.constant(values), token_ids, axis=0)
+        rows = graph.op("Add", graph.cast(rows, "int32"), graph.constant(_MIDDLE, np.int32))
+        rows = graph.cast(rows, "uint8")
         graph.op("Transpose", rows, perm=[1, 0], output="columns")
         graph.op("Gather", self.constant(scales), token_ids, axis=0, output="column_scales")
-        graph.output("columns", "int8", [table.shape[1], "n"])
+        graph.output("columns", "uint8", [table.shape[1], "n"])
         graph.output("column_scales", "float32", ["n"])
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
@@ -138,12 +145,20 @@ class Int8Arithmetic(Float32Arithmetic):
         weight: str,
         scales: Float32 | str,
         bias: Float32 | str | None = None,
+        weight_zero_point: str = "",
     ) -> str:
         """The complete product, of normalised states with a static scale."""
         scale = self._static_scales[states]
         middle = self._graph.constant(_MIDDLE, np.uint8)
         quantized = self._graph.op("QuantizeLinear", states, self.constant(scale), middle)
-        return self._multiply(quantized, weight, scales, state_scale=scale, bias=bias)
+        return self._multiply(
+            quantized,
+            weight,
+            scales,
+            state_scale=scale,
+            bias=bias,
+            weight_zero_point=weight_zero_point,
+        )
 
     def _multiply(
         self,
@@ -154,6 +169,7 @@ class Int8Arithmetic(Float32Arithmetic):
         zero_point: int = _MIDDLE,
         state_scale: npt.ArrayLike = 1.0,
         bias: Float32 | str | None = None,
+        weight_zero_point: str = "",
     ) -> str:
         """state_scale * (states - zero_point) times the scaled weight, plus `bias`.
 
@@ -166,7 +182,8 @@ class Int8Arithmetic(Float32Arithmetic):
             self.constant(state_scale),
             self._value(scales),
             self._graph.constant(zero_point, np.uint8),
-            *(() if bias is None else ("", self._value(bias))),
+            *((weight_zero_point,) if weight_zero_point or bias is not None else ()),
+            *(() if bias is None else (self._value(bias),)),
             domain=MICROSOFT,
         )
 

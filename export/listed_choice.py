@@ -51,7 +51,7 @@ def build_list_columns(config: ModelConfig, weights: Weights, precision: str) ->
     Inputs:
         token_ids int64 [n].
     Outputs:
-        columns [D, n], int8 or float32; column_scales float32 [n], of int8 columns only;
+        columns [D, n], uint8 around 128 or float32; column_scales float32 [n], of uint8 ones only;
         column_bias float32 [n], zero for a model without an output bias.
 
     Raises:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle.bundle import Bundle
-from model.bundle.processor import multiplies_int8_exactly
 from model.bundle.sessions import SessionSettings, open_session
 from model.bundle.shortlist import Shortlist, load_shortlist
 
@@ -47,17 +46,14 @@ class ListGraphs:
 
     @classmethod
     def open(cls, bundle: Bundle, settings: SessionSettings) -> ListGraphs | None:
-        """Open them; None for a bundle without a shortlist, or a processor that can't use it.
-
-        Products of 8 bits whose weights are an input are exact with VNNI instructions only.
+        """Open them; None without a shortlist, or if the settings don't use it.
 
         Raises:
             BundleError: a file can't be used.
         """
-        if not can_list(bundle, settings):
+        shortlist = load_shortlist(bundle) if settings.uses_shortlist else None
+        if shortlist is None:
             return None
-        shortlist = load_shortlist(bundle)
-        assert shortlist is not None
         step, columns = (
             open_session(bundle, bundle.path / str(bundle.manifest["graphs"][name]), settings)
             for name in ("shortlist_step", "list_columns")
@@ -69,15 +65,6 @@ class ListGraphs:
         names = [value.name for value in self.columns.get_outputs()]
         found = self.columns.run(names, {"token_ids": token_ids})
         return dict(zip(names, found, strict=True))
-
-
-def can_list(bundle: Bundle, settings: SessionSettings) -> bool:
-    """Whether shortlists of the bundle are used with these settings on this processor."""
-    if "shortlist" not in bundle.manifest or not settings.uses_shortlist:
-        return False
-    exact = settings.exact_int8_products
-    exact = multiplies_int8_exactly() if exact is None else exact
-    return exact or bundle.precision != "int8"
 
 
 class RowLists:

@@ -172,12 +172,13 @@ class ListedStep:
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
         rows = plan.num_rows
-        self._lists.trim(rows)
+        if rows:
+            self._lists.trim(rows)
         is_listed = self._lists.is_listed[:rows]
-        if is_listed.all():
-            return self._listed.run(plan)
         if not is_listed.any():
             return self._whole.run(plan)
+        if is_listed.all():
+            return self._listed.run(plan)
         states = [state[:rows].copy() for state in self._cache.states]
         ids, logits, log_sum_exp = self._whole.run(plan)
         for state, before in zip(self._cache.states, states, strict=True):
