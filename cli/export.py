@@ -58,6 +58,14 @@ def export(
             "checkpoint. Default: built-in English ones."
         ),
     ] = None,
+    shortlist_from: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            help="Files of sentences and of their translations, one a line, to make a shortlist "
+            "from: the target tokens that a sentence may produce, which makes processors faster.",
+            show_default="no shortlist",
+        ),
+    ] = None,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
@@ -97,13 +105,21 @@ def export(
         log_to_standard_error("%(message)s")
         with ended_by_sigterm(), stages("sentences") as show:
             proof = export_checkpoint(
-                checkpoint, output, options, lines, threads=threads, on_progress=show
+                checkpoint,
+                output,
+                options,
+                lines,
+                threads=threads,
+                on_progress=show,
+                shortlist_from=shortlist_from,
             )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror}")
     typer.echo(f"{output}: {precision}; {describe(proof)}")
+    if proof.listed is not None:
+        typer.echo(f"- {proof.listed}")
 
 
 def describe_agreement(agreement: object | None, engine: str = "transformers") -> str:

@@ -64,6 +64,14 @@ def import_model(
             show_default="all",
         ),
     ] = None,
+    shortlist_from: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            help="Files of sentences and of their translations, one a line, to make a shortlist "
+            "from: the target tokens that a sentence may produce, which makes processors faster.",
+            show_default="the model's own, if it has one",
+        ),
+    ] = None,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
@@ -104,6 +112,7 @@ def import_model(
                 threads=threads,
                 on_progress=show,
                 origin=origin,
+                shortlist_from=shortlist_from,
             )
     except ExportError as exc:
         fail(str(exc))
@@ -124,6 +133,8 @@ def import_model(
     else:
         typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
         typer.echo(f"- {describe(imported.proof)}")
+        if imported.proof.listed is not None:
+            typer.echo(f"- {imported.proof.listed}")
     typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 
 

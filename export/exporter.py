@@ -13,9 +13,10 @@ from pathlib import Path
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.shortlists import record_agreement, shortlist_from_text
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import MANIFEST_FILE
-from model.bundle.tokenizer import TOKENIZER_FILE
+from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
 from model.network.checkpoint import checkpoint_folder, load_checkpoint
 
 
@@ -27,6 +28,7 @@ def export_checkpoint(
     *,
     threads: int = 0,
     on_progress: OnProgress | None = None,
+    shortlist_from: tuple[Path, Path] | None = None,
 ) -> ParityReport:
     """Export a checkpoint to a bundle and check the bundle's parity with the checkpoint.
 
@@ -40,6 +42,7 @@ def export_checkpoint(
         sentences: for the parity check; by default `export.parity.SENTENCES`.
         threads: threads for the parity check, as in `export.parity.check_parity`.
         on_progress: called by the parity check, as in `export.parity.check_parity`.
+        shortlist_from: files of sentences and of their translations, to make a shortlist from.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
@@ -49,25 +52,32 @@ def export_checkpoint(
     options.check()
     check_output(output)
     loaded = load_checkpoint(checkpoint)
+    tokenizer = checkpoint_folder(checkpoint) / TOKENIZER_FILE
+    shortlist = None
+    if shortlist_from is not None:
+        shortlist = shortlist_from_text(shortlist_from, Tokenizer.load(tokenizer), loaded.config)
     source = ExportSource(
         loaded.config,
         {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()},
-        checkpoint_folder(checkpoint) / TOKENIZER_FILE,
+        tokenizer,
         loaded.languages["source"],
         loaded.languages["target"],
         loaded.provenance,
         loaded.alignment_head,
         loaded.trained_length,
+        shortlist=shortlist,
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
-        return check_parity(
+        report = check_parity(
             Bundle.load(directory),
             loaded.model,
             sentences or SENTENCES,
             threads=threads,
             on_progress=on_progress,
         )
+        record_agreement(directory, report.listed)
+        return report
 
 
 def check_output(path: Path) -> None:

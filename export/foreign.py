@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from model.bundle.config import AlignmentHead, ModelConfig
 from model.bundle.directions import Directions
 from model.bundle.piece_tokenizer import PieceTokenizer
+from model.bundle.shortlist import Shortlist
 from model.network.transformer import Transformer
 
 # Called with the stage, the number of finished sentences and of all sentences.
@@ -50,6 +51,7 @@ class ForeignModel:
         search: its authors' default search, fields of `SearchOptions` by name.
         comparison: with an engine that reads the same files; None if there is none.
         alignment_head: the head that was trained to align, if one was.
+        shortlist: the target tokens that a sentence may produce, if its files say so.
     """
 
     architecture: str
@@ -61,3 +63,4 @@ class ForeignModel:
     search: Mapping[str, Any] = field(default_factory=dict)
     comparison: Comparison | None = None
     alignment_head: AlignmentHead | None = None
+    shortlist: Shortlist | None = None

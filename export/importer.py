@@ -17,6 +17,7 @@ from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
 from export.huggingface.reader import read_huggingface
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.shortlists import shortlist_from_text
 from export.students.files import is_student
 from export.students.reader import read_student
 from model.bundle.bundle import Bundle
@@ -60,6 +61,7 @@ def import_directory(
     threads: int = 0,
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
+    shortlist_from: tuple[Path, Path] | None = None,
 ) -> Imported:
     """Make a bundle of a foreign model's directory and prove that it translates alike.
 
@@ -77,6 +79,8 @@ def import_directory(
         threads: threads for the proof, as in `export.parity.check_parity`.
         on_progress: called during the proof, as in `export.parity.check_parity`.
         origin: where the directory is from, for the bundle's provenance.
+        shortlist_from: files of sentences and of their translations, to make a shortlist from; by
+            default the model's own, if it has one.
 
     Raises:
         ExportError: the model can't be read or isn't supported, `output` is something else than a
@@ -100,6 +104,11 @@ def import_directory(
         threads = choose_search_threads(model, sources, threads)
     else:
         _log.warning("no proof (--proof-sentences 0): nothing is compared with the model")
+    shortlist = foreign.shortlist
+    if shortlist_from is not None:
+        if not directions.is_one:
+            raise ExportError("--shortlist-from is for models of one direction: give --languages")
+        shortlist = shortlist_from_text(shortlist_from, tokenizer, config)
     agreement, engine = None, foreign.comparison
     if sentences and engine is not None and engine.is_possible():
         _log.info("comparing the network with that of %s", engine.engine)
@@ -121,6 +130,7 @@ def import_directory(
             provenance,
             alignment_head=foreign.alignment_head,
             search=foreign.search,
+            shortlist=shortlist,
         )
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
@@ -164,6 +174,9 @@ def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None)
 
 def _record(manifest: Path, proof: ParityReport | None) -> None:
     fields = json.loads(manifest.read_text(encoding="utf-8"))
-    fields["provenance"]["proof"] = proof and dataclasses.asdict(proof)
+    proven = proof and dataclasses.asdict(proof)
+    if proven is not None and (agreement := proven.pop("listed")) is not None:
+        fields["shortlist"]["agreement"] = agreement
+    fields["provenance"]["proof"] = proven
     text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
     manifest.write_text(text, encoding="utf-8")

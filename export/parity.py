@@ -24,6 +24,7 @@ from export.parity_check import (
     compare,
 )
 from export.rounding import rounding_differences
+from export.shortlists import shortlist_agreement
 from export.torch_outputs import in_batches, torch_outputs, translate
 from model.bundle.bundle import Bundle
 from model.evaluation.evaluation import choose_search_threads
@@ -112,8 +113,10 @@ def check_parity(
             compared.append((sentences[translation.index], compare(translation, wanted, found)))
         advance(len(batch))
     limits = tolerance or TOLERANCES[bundle.precision]
+    listed = shortlist_agreement(bundle, ((t.source_ids, t.target_ids) for t in forced))
     try:
-        return _judge(compared, limits, bundle.precision)
+        report = _judge(compared, limits, bundle.precision)
+        return dataclasses.replace(report, listed=listed)
     except ExportError:
         if bundle.precision != "int8" or tolerance is not None:
             raise
@@ -122,7 +125,7 @@ def check_parity(
         if not rounding.is_bearable:
             raise
         report = _judge(compared, rounding.widened(limits), bundle.precision)
-        return dataclasses.replace(report, rounding_difference=rounding.mean)
+        return dataclasses.replace(report, rounding_difference=rounding.mean, listed=listed)
 
 
 def _judge(

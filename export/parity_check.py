@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from export.errors import ExportError
 from export.onnx_outputs import OnnxOutputs
+from export.shortlists import ShortlistAgreement
 from export.torch_outputs import ForcedTranslation, TorchOutputs
 
 # A difference of so many times the tolerance fails the check even in a single sentence.
@@ -72,6 +73,7 @@ class ParityReport:
         noise: the precision's `Tolerance.noise`, in nats.
         rounding_difference: the mean difference that rounding the weights alone makes; None where
             the usual tolerance was enough.
+        listed: agreement of translations with a shortlist; None for a bundle without.
     """
 
     num_sentences: int
@@ -84,6 +86,7 @@ class ParityReport:
     mean_difference: float
     noise: float
     rounding_difference: float | None = None
+    listed: ShortlistAgreement | None = None
 
 
 @dataclass(frozen=True)

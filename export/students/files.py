@@ -16,6 +16,7 @@ from model.bundle.languages import is_common_code
 _COMPRESSED = r"(?:\.gz|\.zstd?)?"
 _MODEL = re.compile(rf"(?!lex\.|pytorch_model).+\.bin{_COMPRESSED}")
 _VOCABULARY = re.compile(rf"(src|trg)?vocab\b.*\.spm{_COMPRESSED}")
+_LEXICON = re.compile(rf"lex\..+\.bin{_COMPRESSED}")
 # model.ende.intgemm.alphas.bin, vocab.ende.spm; a directory's ende or en-de.
 _PAIR = re.compile(r"(?:(?:model|(?:src|trg)?vocab)\.)?([a-z]{4,6})(?:\..*)?")
 _NAMED_PAIR = re.compile(r"(?:.+[-_])?([a-z]{2,3})-([a-z]{2,3})")
@@ -30,11 +31,13 @@ class StudentFiles:
         path: the directory.
         weights: the binary file, or the .npz.
         vocabularies: SentencePiece models of source and target; one file twice if they share it.
+        lexicon: the shortlist, such as lex.50.50.ende.s2t.bin; None without one.
     """
 
     path: Path
     weights: Path
     vocabularies: tuple[Path, Path]
+    lexicon: Path | None = None
 
     @classmethod
     def find(cls, path: Path) -> StudentFiles:
@@ -57,10 +60,11 @@ class StudentFiles:
             if len(files) > 1:
                 names = ", ".join(file.name for file in files)
                 raise ExportError(f"{path} has several vocabularies ({names}): keep one for {side}")
+        lexicon = _lexicon(path)
         if "both" in found and len(found) == 1:
-            return cls(path, models[0], (found["both"][0], found["both"][0]))
+            return cls(path, models[0], (found["both"][0], found["both"][0]), lexicon)
         if found.keys() == {"src", "trg"}:
-            return cls(path, models[0], (found["src"][0], found["trg"][0]))
+            return cls(path, models[0], (found["src"][0], found["trg"][0]), lexicon)
         there = ", ".join(file.name for files in found.values() for file in files) or "none"
         raise ExportError(
             f"{path} needs the vocabulary vocab.*.spm, or srcvocab.*.spm and trgvocab.*.spm; there "
@@ -134,6 +138,14 @@ def npz_decoder(file: Path) -> str:
 def _models(path: Path) -> list[Path]:
     binaries = [file for file in sorted(path.iterdir()) if _MODEL.fullmatch(file.name)]
     return binaries or [file for file in sorted(path.glob("*.npz")) if npz_decoder(file) == "rnn"]
+
+
+def _lexicon(path: Path) -> Path | None:
+    found = [file for file in sorted(path.iterdir()) if _LEXICON.fullmatch(file.name)]
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise ExportError(f"{path} has several shortlists ({names}): keep one of them, or none")
+    return found[0] if found else None
 
 
 def _pair(name: str) -> tuple[str, str] | None:

@@ -9,8 +9,10 @@ import sentencepiece
 
 from export.errors import ExportError
 from export.foreign import ForeignModel
+from export.shortlists import with_shared_pieces
 from export.students.comparison import FxtranslateComparison
 from export.students.files import StudentFiles
+from export.students.lexicon import read_lexicon
 from export.students.network import StudentNetwork
 from model.bundle.config import LARGEST_SIZES, AlignmentHead
 from model.bundle.directions import Directions
@@ -54,6 +56,11 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
         tokenizer = PieceTokenizer(sides[0], config, PieceTokenizer(sides[1], config))
     except TokenizerError as exc:
         raise ExportError(f"{files.vocabularies[0]}: {exc}") from exc
+    shortlist = None
+    if files.lexicon is not None:
+        shortlist = with_shared_pieces(
+            read_lexicon(files.lexicon, *sizes), pieces[0], pieces[1], config.vocab_size
+        )
     search = {"beam_size": 1, "suppressed_ids": [unk_id]}  # as Firefox translates
     return ForeignModel(
         architecture=f"Marian student, SSRU decoder ({network.precision})",
@@ -65,6 +72,7 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
         search=search,
         comparison=FxtranslateComparison(files, model, tokenizer, unk_id, network.alphas),
         alignment_head=_alignment_head(network, config.num_decoder_layers),
+        shortlist=shortlist,
     )
 
 

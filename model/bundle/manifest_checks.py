@@ -81,7 +81,9 @@ def check_consistency(bundle: Bundle) -> None:
     files = [(f"graphs.{name}", file) for name, file in manifest["graphs"].items()]
     files += [("tokenizer.files", file) for file in manifest["tokenizer"]["files"]]
     if (shortlist := manifest.get("shortlist")) is not None:
-        check_fields(bundle.path, manifest["graphs"], dict.fromkeys(SHORTLIST_GRAPHS, str), "graphs.")
+        check_fields(
+            bundle.path, manifest["graphs"], dict.fromkeys(SHORTLIST_GRAPHS, str), "graphs."
+        )
         files.append(("shortlist.file", shortlist["file"]))
     for field, file in files:
         if not isinstance(file, str):

@@ -49,12 +49,24 @@ class Shortlist:
     never: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, first_num: int, lists: Sequence[Iterable[int]]) -> Shortlist:
+    def of(cls, first_num: int, lists: Sequence[Sequence[int]]) -> Shortlist:
         """From the listed ids of each source token."""
-        sorted_lists = [sorted(set(ids)) for ids in lists]
-        offsets = np.cumsum([0, *map(len, sorted_lists)], dtype="<u8")
-        ids = np.fromiter((i for one in sorted_lists for i in one), "<u4", int(offsets[-1]))
-        return cls(first_num, offsets, ids)
+        sources = np.repeat(np.arange(len(lists)), [len(ids) for ids in lists])
+        targets = np.fromiter((i for ids in lists for i in ids), np.int64, len(sources))
+        return cls.of_pairs(first_num, sources, targets, len(lists))
+
+    @classmethod
+    def of_pairs(cls, first_num: int, sources: Ids, targets: Ids, num_sources: int) -> Shortlist:
+        """From pairs of a source token and a target token, in any order."""
+        width = int(targets.max(initial=0)) + 1
+        keys = np.unique(sources * width + targets)
+        counts = np.bincount(keys // width, minlength=num_sources)
+        return cls(first_num, np.concatenate(([0], np.cumsum(counts))), keys % width)
+
+    def pairs(self) -> tuple[Ids, Ids]:
+        """All pairs of a source token and one of its listed target tokens."""
+        counts = np.diff(self.offsets.astype(np.int64))
+        return np.repeat(np.arange(len(counts)), counts), self.ids.astype(np.int64)
 
     @classmethod
     def parse(cls, content: bytes | memoryview, vocab_size: int) -> Shortlist:

@@ -14,7 +14,7 @@ import torch
 from bench.submission import submit_many
 from model.bundle.bundle import Bundle
 from model.bundle.sessions import SessionSettings
-from model.bundle.shortlist import Shortlist, load_shortlist
+from model.bundle.shortlist import load_shortlist
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
 from service.domain.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
@@ -64,9 +64,7 @@ def steps(
         EncodeItem((row,), source, exact=bool(exact) and exact[row])
         for row, source in enumerate(sources)
     ]
-    plan = StepPlan(
-        (), items, np.full(len(sources), 2, np.int64), np.zeros(len(sources), np.int32)
-    )
+    plan = StepPlan((), items, np.full(len(sources), 2, np.int64), np.zeros(len(sources), np.int32))
     outputs = [runner.execute(plan)]
     for _ in range(NUM_STEPS - 1):
         plan = plan.followed_by(outputs[-1])
@@ -103,22 +101,14 @@ def test_beside_rows_that_choose_from_the_whole_vocabulary(bundle: Bundle) -> No
             assert rows_equal(found, row, wanted, row)
 
 
-def test_the_whole_vocabulary_is_what_a_bundle_without_a_list_has(
-    tmp_path: Path, bundle: Bundle
-) -> None:
-    files = {file.name: file.read_bytes() for file in bundle.path.glob("*.onnx")}
-    plain = tiny_bundle(
-        tmp_path / "bundle", precision=bundle.precision, **_fields(bundle)
-    )
-    for file in plain.path.glob("*.onnx"):
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_other_graphs_are_those_of_a_bundle_without(tmp_path: Path, precision: str) -> None:
+    with_list = tiny_bundle(tmp_path / "a", precision=precision, shortlist=random_shortlist())
+    without = tiny_bundle(tmp_path / "b", precision=precision)
+    files = {file.name: file.read_bytes() for file in with_list.path.glob("*.onnx")}
+    for file in without.path.glob("*.onnx"):
         assert file.read_bytes() == files.pop(file.name)
     assert files.keys() == {"shortlist_step.onnx", "list_columns.onnx"}
-
-
-def _fields(bundle: Bundle) -> dict[str, Any]:
-    return next(shape for shape in SHAPES if all(
-        getattr(bundle.config, name) == value for name, value in shape.items()
-    ) and (bool(shape) or bundle.config.d_model == 32 and bundle.config.decoder != "ssru"))
 
 
 def test_joining_leaving_and_moving(bundle: Bundle) -> None:
@@ -221,9 +211,3 @@ async def test_lanes_and_options_change_nothing(bundle: Bundle) -> None:
         if request.options.prefix_ids:
             assert found.token_ids[:2] == [300, 301]
     await single.stop()
-
-
-def test_never_listed(tmp_path: Path) -> None:
-    shortlist = Shortlist.of(3, [[5, 9, 7], [], [9, 200]])
-    assert shortlist.target_ids([0, 2]).tolist() == [0, 1, 2, 5, 7, 9, 200]
-    assert shortlist.target_ids([1], (8, 1)).tolist() == [0, 1, 2, 8]

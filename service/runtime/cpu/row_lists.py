@@ -202,4 +202,3 @@ class RowLists:
         for row in np.flatnonzero(self.is_listed):
             self._columns(row)[:] = place_of[self._columns(row)]
         self._resize(num_used + -num_used % _COLUMNS)
-

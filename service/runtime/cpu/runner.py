@@ -187,7 +187,9 @@ class _Encoder:
             if item.encoded is not None:
                 cache.write_source(item.rows, item.encoded, self._kept(len(item.source_ids)))
             if cache.lists is not None:
-                cache.lists.begin(item.rows, None if item.exact else item.source_ids, item.added_ids)
+                cache.lists.begin(
+                    item.rows, None if item.exact else item.source_ids, item.added_ids
+                )
         return encoded.num_padding
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
