@@ -64,6 +64,10 @@ def translate(
             help="Alpha: 0 ranks hypotheses by probability alone; higher values favour long ones."
         ),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Search the whole vocabulary, without a shortlist; slower."),
+    ] = False,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -127,7 +131,7 @@ def translate(
         model=model,
         max_new_tokens=max_new_tokens,
         split_sentences=split_sentences,
-        search=Search(beam_size=beam_size, length_penalty=length_penalty),
+        search=Search(beam_size=beam_size, length_penalty=length_penalty, exact=exact),
         num_hypotheses=n_best,
         allow_pivot=allow_pivot,
         glossary=read_glossary(glossary, glossary_name),

@@ -103,6 +103,7 @@ class Search:
         no_repeat_ngram_size: no sequence of this many tokens repeats.
         target_prefix: the beginning of each text's translation.
         sampling: draw tokens at random.
+        exact: search the whole vocabulary, where the model has a shortlist.
     """
 
     beam_size: int | None = None
@@ -115,6 +116,7 @@ class Search:
     no_repeat_ngram_size: int | None = None
     target_prefix: str | None = None
     sampling: Sampling | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.suppressed_tokens, str):

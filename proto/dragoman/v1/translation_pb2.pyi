@@ -791,6 +791,7 @@ class SearchOptions(_message.Message):
     NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
     """Number of hypotheses, from 1 (greedy) to 32, or to the model's ModelLimits.max_rows if that is
     less; servers may accept more. Not set: 1. StreamTranslate accepts only 1, since the beginning of
@@ -821,6 +822,11 @@ class SearchOptions(_message.Message):
     Unicode are normalised, as in every text; white space at its end is dropped. Its tokens count,
     with log-probability 0.
     """
+    exact: _builtins.bool
+    """Search the whole vocabulary. Otherwise a model with a shortlist produces only tokens that often
+    translate those of the source, which is faster; the log-probabilities are then among these
+    tokens. Random sampling always draws from the whole vocabulary. No effect without a shortlist.
+    """
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Pieces of the model's vocabulary that are never generated, at most 256. U+2581 stands for a space,
@@ -844,10 +850,11 @@ class SearchOptions(_message.Message):
         no_repeat_ngram_size: _builtins.int | None = ...,
         target_prefix: _builtins.str = ...,
         sampling: Global___Sampling | None = ...,
+        exact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "exact", b"exact", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015

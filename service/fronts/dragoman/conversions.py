@@ -178,7 +178,7 @@ def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOption
             given[field] = known(field, number, names)
     if search.HasField("sampling"):
         given = {"beam_size": 1, **given, "sampling": _sampling_of(search.sampling)}
-    return replace(default, **given)
+    return replace(default, exact=search.exact, **given)
 
 
 def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOptions:

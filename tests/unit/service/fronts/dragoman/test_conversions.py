@@ -25,6 +25,7 @@ SEARCH: dict[str, tuple[Any, Any]] = {
     "suppressed_tokens": (["a", "b"], ("a", "b")),
     "repetition_penalty": (1.5, 1.5),
     "no_repeat_ngram_size": (2, 2),
+    "exact": (True, True),
     "target_prefix": ("Da", "Da"),
 }
 SAMPLING: dict[str, float] = {"temperature": 0.5, "top_k": 7, "top_p": 0.25, "seed": 5}
