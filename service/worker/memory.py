@@ -23,7 +23,7 @@ from model.bundle.processor import num_usable_cores, usable_memory
 from service.domain.attention import AttentionShape
 from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
-from service.runtime.cpu.lane_count import best_lanes
+from service.runtime.cpu.lane_count import best_lanes, num_layer_weights
 from service.settings import Settings
 from service.worker.opening import CPU_ROWS
 
@@ -36,6 +36,8 @@ _USUAL_TOKENS = 128
 # Activations that ONNX Runtime keeps, of the widest batch and of the encoder.
 _LOGITS_COPIES = 2
 _ENCODED_TOKENS = 2048
+# Columns of the union of shortlists; measured were 2,000 to 5,000.
+_LISTED_COLUMNS = 5000
 # Encoder outputs that wait for a row, as a fraction of the caches.
 _WAITING_SHARE = 0.2
 
@@ -99,6 +101,10 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
     graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
     weights = sum(bundle.files.size(path) for path in graphs if path is not None)
+    if "shortlist" in bundle.manifest and not settings.no_shortlist:
+        # Another step's session, and the columns of all rows' lists.
+        item = 1 if bundle.precision == "int8" else 4
+        weights += item * (num_layer_weights(config) + _LISTED_COLUMNS * config.d_model)
     work = shape.item_size * (
         _LOGITS_COPIES * rows * config.vocab_size
         + _ENCODED_TOKENS * (6 * config.d_model + config.ffn_dim)

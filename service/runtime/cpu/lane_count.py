@@ -14,14 +14,15 @@ _SMALL_DECODER = 6e6
 
 def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
     """The number of lanes for these numbers of rows and threads; 0 for a runner without lanes."""
-    is_small = _num_decoder_weights(config) <= _SMALL_DECODER
+    num_weights = num_layer_weights(config) + config.d_model * config.vocab_size
+    is_small = num_weights <= _SMALL_DECODER
     num_lanes = 1 if threads == 2 and is_small else threads
     return 0 if threads == 1 or max_rows < num_lanes * _MIN_LANE_ROWS else num_lanes
 
 
-def _num_decoder_weights(config: ModelConfig) -> int:
-    """Number of weights of the matrices that each target token is multiplied with."""
+def num_layer_weights(config: ModelConfig) -> int:
+    """Number of weights of the matrices in the decoder's layers, for each target token."""
     width = config.d_model
     look_back = 2 if config.decoder == "ssru" else 4
     layer = (look_back + 2) * width**2 + 2 * width * config.ffn_dim
-    return config.num_decoder_layers * layer + width * config.vocab_size
+    return config.num_decoder_layers * layer
