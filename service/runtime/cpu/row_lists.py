@@ -30,7 +30,7 @@ _PADDING = 0  # the column with a bias of -inf
 
 @dataclass(frozen=True)
 class ListGraphs:
-    """What a session with shortlists needs of a bundle.
+    """A bundle's shortlist, and the sessions that use it.
 
     Attributes:
         shortlist: the shortlist.
