@@ -65,7 +65,8 @@ class Shortlist:
 
     def pairs(self) -> tuple[Ids, Ids]:
         """All pairs of a source token and one of its listed target tokens."""
-        counts = np.diff(self.offsets.astype(np.int64))
+        ends = self.offsets.astype(np.int64)
+        counts = ends[1:] - ends[:-1]
         return np.repeat(np.arange(len(counts)), counts), self.ids.astype(np.int64)
 
     @classmethod

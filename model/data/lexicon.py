@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,20 +52,23 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
     step = -(-len(text.sources) // MAX_PAIRS)
     sources, targets = text.sources[::step], text.targets[::step]
     _log.info("a shortlist from %d sentence pairs", len(sources))
-    encoded = [
-        t.encode_batch(list(s)) for t, s in ((tokenizer, sources), (tokenizer.target, targets))
-    ]
-    if given is not None:
-        pairs, counts = _linked(
-            tokenizer, sources, targets, text.alignments[::step], encoded, vocab_size
-        )
+    own = tokenizer.encode_batch(list(sources))
+    translated = tokenizer.target.encode_batch(list(targets))
+    if given is None:
+        pairs, counts = _ibm1(own, translated, vocab_size)
     else:
-        pairs, counts = _ibm1(*encoded, vocab_size)
-    return best_of(pairs, counts, _frequent(encoded[1]), tokenizer.eos_id, vocab_size)
+        links = text.alignments[::step]
+        keys = [
+            own[n][s] * vocab_size + translated[n][t]
+            for n, texts in enumerate(zip(sources, targets, links, strict=True))
+            for s, t in token_links(tokenizer, *texts)
+        ]
+        pairs, counts = np.unique(np.array(keys, np.int64), return_counts=True)
+    return best_of(pairs, counts, _frequent(translated), tokenizer.eos_id, vocab_size)
 
 
 def best_of(
-    pairs: Ids, counts: Floats, frequent: Sequence[int], eos_id: int, vocab_size: int
+    pairs: Ids, counts: npt.NDArray[Any], frequent: Sequence[int], eos_id: int, vocab_size: int
 ) -> Shortlist:
     """The target tokens with the highest counts for each source token.
 
@@ -77,8 +81,8 @@ def best_of(
     """
     order = np.lexsort((-counts, pairs // vocab_size))
     sources = pairs[order] // vocab_size
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(sources)) + 1)) if len(order) else []
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
+    # Of equal source tokens, the one at the beginning has the rank 0.
+    rank = np.arange(len(order)) - np.searchsorted(sources, sources)
     kept = order[rank < LISTED]
     own, translated = pairs[kept] // vocab_size, pairs[kept] % vocab_size
     own = np.concatenate((own, np.full(len(frequent), eos_id)))
@@ -90,24 +94,6 @@ def _frequent(targets: Sequence[Sequence[int]]) -> list[int]:
     counts = np.bincount(np.fromiter((i for ids in targets for i in ids), np.int64))
     best = np.argsort(-counts, kind="stable")[:FREQUENT]
     return [int(i) for i in best if counts[i]]
-
-
-def _linked(
-    tokenizer: Tokenizer,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    links: Sequence[str],
-    encoded: Sequence[Sequence[Sequence[int]]],
-    vocab_size: int,
-) -> tuple[Ids, Floats]:
-    """Counts of linked tokens."""
-    keys = [
-        encoded[0][n][s] * vocab_size + encoded[1][n][t]
-        for n, texts in enumerate(zip(sources, targets, links, strict=True))
-        for s, t in token_links(tokenizer, *texts)
-    ]
-    found, counts = np.unique(np.array(keys, np.int64), return_counts=True)
-    return found, counts.astype(np.float64)
 
 
 def _ibm1(
