@@ -12,6 +12,7 @@ import sentencepiece
 import torch
 
 from export.marian.binary_writer import WrittenItem, binary
+from export.students.lexicon import LEXICON_MAGIC
 from export.students.writer import (
     int8_items,
     observed_alphas,
@@ -114,3 +115,19 @@ def write_student(
         (directory / "srcvocab.ende.spm").write_bytes(vocabulary())
         upper = [text.upper() for text in TEXTS]
         (directory / "trgvocab.ende.spm").write_bytes(vocabulary(upper))
+
+
+def lexicon(lists: Sequence[Sequence[int]], first_num: int = 10, **header: int) -> bytes:
+    """A file as Marian writes it."""
+    offsets = np.cumsum([0, *map(len, lists)])
+    ids = [i for one in lists for i in one]
+    fields = {
+        "magic": LEXICON_MAGIC,
+        "checksum": 0,
+        "first_num": first_num,
+        "best_num": 50,
+        "num_offsets": len(offsets),
+        "num_ids": len(ids),
+    } | header
+    data = struct.pack("<6Q", *fields.values())
+    return data + offsets.astype("<u8").tobytes() + np.array(ids, "<u4").tobytes()

@@ -1,8 +1,9 @@
 """A student's network held against fxtranslate, an independent engine that reads the same files.
 
 fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
-activations in the same way. It adds up in another order, which changes a rounding now and then: so
-translations may differ where two tokens are nearly equal, and nowhere else.
+activations in the same way, and chooses from the same shortlist, if there is one. It adds up in
+another order, which changes a rounding now and then: so translations may differ where two tokens
+are nearly equal, and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from export.errors import ExportError
 from export.students.files import StudentFiles
 from model.bundle.piece_tokenizer import PieceTokenizer
+from model.bundle.shortlist import Shortlist
 from model.network.transformer import DecoderCache, Transformer
 
 _ENGINE = "fxtranslate"
@@ -71,6 +74,7 @@ class FxtranslateComparison:
         tokenizer: ours.
         unk_id: which is never chosen.
         alphas: of `StudentNetwork`.
+        lexicon: the shortlist in the student's files; None without one.
     """
 
     files: StudentFiles
@@ -78,6 +82,7 @@ class FxtranslateComparison:
     tokenizer: PieceTokenizer
     unk_id: int
     alphas: Mapping[str, float]
+    lexicon: Shortlist | None = None
     engine: str = _ENGINE
 
     def is_possible(self) -> bool:
@@ -116,13 +121,28 @@ class FxtranslateComparison:
 
         engine: Any = importlib.import_module(_ENGINE)
         vocabularies = [self.files.vocabulary(file) for file in self.files.vocabularies]
+        file = self.files.lexicon
+        lexicon = None if file is None else read_compressed(file)
         try:
-            return engine.Translator(read_compressed(self.files.weights), *vocabularies)
+            return engine.Translator(read_compressed(self.files.weights), *vocabularies, lexicon)
         except BaseException as exc:  # whatever a field that only it reads leads to
             if not isinstance(exc, Exception) and type(exc).__name__ != "PanicException":
                 raise  # Rust's panics are no Exception
             reason = str(exc).strip().partition("\n")[0]
             raise ExportError(f"{_ENGINE} cannot read {self.files.weights}: {reason:.300}") from exc
+
+    def listed(self, source_ids: Sequence[int]) -> list[int]:
+        """The tokens that the engine chooses from for a source.
+
+        Where the languages share their vocabulary, the source's own tokens are among them. The
+        first unlisted ones after `first_num` make their number a multiple of eight.
+        """
+        if self.lexicon is None:
+            return list(range(self.model.config.vocab_size))
+        shared = self.files.vocabularies[0] == self.files.vocabularies[1]
+        found = set(self.lexicon.target_ids(source_ids, source_ids if shared else ()).tolist())
+        others = (i for i in itertools.count(self.lexicon.first_num) if i not in found)
+        return sorted(found | set(itertools.islice(others, -len(found) % 8)))
 
 
 @contextlib.contextmanager
@@ -152,6 +172,7 @@ class _Retraced:
     """
 
     def __init__(self, comparison: FxtranslateComparison, sentence: str, text: str) -> None:
+        self._comparison = comparison
         self._model, self._tokenizer = comparison.model, comparison.tokenizer
         self._never = [comparison.unk_id, comparison.model.config.bos_id]
         self._sentence, self._text = sentence, text
@@ -166,6 +187,8 @@ class _Retraced:
         config = self._model.config
         ids = self._tokenizer.encode(self._sentence)[: config.num_source_positions - 1]
         source = torch.tensor([[*ids, config.eos_id]])
+        listed = set(self._comparison.listed(source[0].tolist()))
+        self._never += [i for i in range(config.vocab_size) if i not in listed]
         mask = torch.ones_like(source, dtype=torch.bool)
         cache = self._model.start_cache(self._model.encode(source, mask), mask)
         best: list[int] = []

@@ -56,11 +56,10 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
         tokenizer = PieceTokenizer(sides[0], config, PieceTokenizer(sides[1], config))
     except TokenizerError as exc:
         raise ExportError(f"{files.vocabularies[0]}: {exc}") from exc
-    shortlist = None
+    lexicon = shortlist = None
     if files.lexicon is not None:
-        shortlist = with_shared_pieces(
-            read_lexicon(files.lexicon, *sizes), pieces[0], pieces[1], config.vocab_size
-        )
+        lexicon = read_lexicon(files.lexicon, *sizes)
+        shortlist = with_shared_pieces(lexicon, *pieces, config.vocab_size)
     search = {"beam_size": 1, "suppressed_ids": [unk_id]}  # as Firefox translates
     return ForeignModel(
         architecture=f"Marian student, SSRU decoder ({network.precision})",
@@ -70,7 +69,7 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
         directions=Directions.one(source, target),
         checksums={"weights_sha256": file_sha256(files.weights)},
         search=search,
-        comparison=FxtranslateComparison(files, model, tokenizer, unk_id, network.alphas),
+        comparison=FxtranslateComparison(files, model, tokenizer, unk_id, network.alphas, lexicon),
         alignment_head=_alignment_head(network, config.num_decoder_layers),
         shortlist=shortlist,
     )

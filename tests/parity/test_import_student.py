@@ -21,7 +21,14 @@ from service.runtime.cpu.runner import OnnxRunner
 from tests.foreign_models import TEXTS
 from tests.integration.servers import running_bundle
 from tests.runner_loops import greedy_steps, rows_equal
-from tests.students import random_student, student_config, vocabulary, write_student
+from tests.students import (
+    VOCAB_SIZE,
+    lexicon,
+    random_student,
+    student_config,
+    vocabulary,
+    write_student,
+)
 
 SIZES: list[tuple[str, dict[str, Any]]] = [
     ("student-tiny", {}),
@@ -63,6 +70,26 @@ def test_translations_are_those_of_fxtranslate(
     assert agreement.num_sentences == NUM_SENTENCES
     assert agreement.num_identical + agreement.num_ties == NUM_SENTENCES
     assert agreement.num_identical >= 5  # random weights make many tokens nearly equal
+
+
+@pytest.mark.parametrize("tying", ["all", "target"])
+def test_shortlists_are_those_of_fxtranslate(tmp_path: Path, tying: str) -> None:
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2, embedding_tying=tying)
+    model = random_student(student_config("student-tiny", **fields))
+    model.output_projection.bias.data[0] = -1.0  # few texts end at once
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    some = sentences(4)
+    write_student(tmp_path / "ende", model, [[*known.encode(text), 0] for text in some])
+    draw = np.random.default_rng(5)
+    lists = [draw.integers(0, VOCAB_SIZE, 6).tolist() for _ in range(VOCAB_SIZE)]
+    content = lexicon([sorted({*one}) for one in lists], first_num=2)
+    (tmp_path / "ende" / "lex.50.50.ende.s2t.bin").write_bytes(content)
+    found = read_student(tmp_path / "ende", None).comparison
+    assert found is not None
+    agreement = found.compare(some, None)
+    assert agreement.num_identical + agreement.num_ties == len(some)
 
 
 def test_a_wrong_network_is_found(tmp_path: Path) -> None:

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import struct
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
 from export.shortlists import shortlist_from_text, with_shared_pieces
-from export.students.lexicon import LEXICON_MAGIC, read_lexicon
+from export.students.lexicon import read_lexicon
 from export.students.reader import read_student
 from model.bundle.bundle import Bundle
 from model.bundle.shortlist import Shortlist, load_shortlist
 from tests.factories import tiny_config, tiny_tokenizer
-from tests.students import VOCAB_SIZE, random_student, student_config, write_student
+from tests.students import VOCAB_SIZE, lexicon, random_student, student_config, write_student
 
 SMALL = dict(d_model=64, ffn_dim=96, num_encoder_layers=1)
-
-
-def lexicon(lists: Sequence[Sequence[int]], first_num: int = 10, **header: int) -> bytes:
-    """A file as Marian writes it."""
-    offsets = np.cumsum([0, *map(len, lists)])
-    ids = [i for one in lists for i in one]
-    fields = {
-        "magic": LEXICON_MAGIC,
-        "checksum": 0,
-        "first_num": first_num,
-        "best_num": 50,
-        "num_offsets": len(offsets),
-        "num_ids": len(ids),
-    } | header
-    data = struct.pack("<6Q", *fields.values())
-    return data + offsets.astype("<u8").tobytes() + np.array(ids, "<u4").tobytes()
 
 
 LISTS = [[(7 * i) % VOCAB_SIZE, (11 * i + 3) % VOCAB_SIZE] for i in range(VOCAB_SIZE)]
