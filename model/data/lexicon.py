@@ -21,13 +21,16 @@ from model.data.word_alignment import token_links
 
 _log = logging.getLogger("dragoman.shortlist")
 
-LISTED = 50  # best target tokens of each source token, as in Marian's lex.50.50
-FREQUENT = 100  # target tokens of every sentence
+# Best target tokens of each source token, and frequent ones of every sentence. For the included
+# model and 42,000 pairs of other text: 50 and 100 list 92.9 % of the tokens of its translations,
+# 50 and 500 94.8 %, 100 and 500 95.6 %.
+LISTED = 100
+FREQUENT = 500
 MAX_PAIRS = 60_000  # more take minutes, and gigabytes
 _MAX_TOKENS = 60  # of a sentence; longer ones say little for their time
 _CHUNK = 2_000
 _ITERATIONS = 4
-_LEAST = 0.5  # fewest expected occurrences of a pair
+_LEAST = 0.1  # fewest expected occurrences of a pair; with 0.02, the lists are hardly better
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
