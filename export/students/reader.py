@@ -59,7 +59,7 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
     lexicon = shortlist = None
     if files.lexicon is not None:
         lexicon = read_lexicon(files.lexicon, *sizes)
-        shortlist = with_shared_pieces(lexicon, *pieces, config.vocab_size)
+        shortlist = with_shared_pieces(lexicon, pieces[0], pieces[1], config.vocab_size)
     search = {"beam_size": 1, "suppressed_ids": [unk_id]}  # as Firefox translates
     return ForeignModel(
         architecture=f"Marian student, SSRU decoder ({network.precision})",

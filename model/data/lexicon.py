@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +65,13 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
             for n, texts in enumerate(zip(sources, targets, links, strict=True))
             for s, t in token_links(tokenizer, *texts)
         ]
-        pairs, counts = np.unique(np.array(keys, np.int64), return_counts=True)
+        pairs, found = np.unique(np.array(keys, np.int64), return_counts=True)
+        counts = found.astype(np.float64)
     return best_of(pairs, counts, _frequent(translated), tokenizer.eos_id, vocab_size)
 
 
 def best_of(
-    pairs: Ids, counts: npt.NDArray[Any], frequent: Sequence[int], eos_id: int, vocab_size: int
+    pairs: Ids, counts: Floats, frequent: Sequence[int], eos_id: int, vocab_size: int
 ) -> Shortlist:
     """The target tokens with the highest counts for each source token.
 
