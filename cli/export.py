@@ -118,8 +118,6 @@ def export(
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror}")
     typer.echo(f"{output}: {precision}; {describe(proof)}")
-    if proof.listed is not None:
-        typer.echo(f"- {proof.listed}")
 
 
 def describe_agreement(agreement: object | None, engine: str = "transformers") -> str:
@@ -148,6 +146,7 @@ def describe(proof: ParityReport) -> str:
     return (
         f"{same}; over {proof.num_tokens} tokens log-probabilities differ by "
         f"{proof.mean_difference:.2g} on average and {proof.largest_difference:.2g} at most"
+        + (f"; {proof.listed}" if proof.listed else "")
     )
 
 

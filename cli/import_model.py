@@ -133,8 +133,6 @@ def import_model(
     else:
         typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
         typer.echo(f"- {describe(imported.proof)}")
-        if imported.proof.listed is not None:
-            typer.echo(f"- {imported.proof.listed}")
     typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 
 

@@ -30,7 +30,7 @@ from service.errors import StartupError
 from tests.foreign_models import marian
 from tests.integration.servers import server_process
 from tests.mirrors import MODEL, MirrorServer, entry_of, serving, write_mirror
-from tests.students import random_student, student_config, write_student
+from tests.students import VOCAB_SIZE, lexicon, random_student, student_config, write_student
 
 TINY = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
 
@@ -42,7 +42,7 @@ def student(folder: Path, seed: int = 0) -> dict[str, bytes]:
     return {
         f"model:{MODEL}": (folder / MODEL).read_bytes(),
         "vocab:vocab.ende.spm": (folder / "vocab.ende.spm").read_bytes(),
-        "lexicalShortlist:lex.50.50.ende.s2t.bin": b"\0" * 48,
+        "lexicalShortlist:lex.50.50.ende.s2t.bin": lexicon([[i] for i in range(VOCAB_SIZE)]),
     }
 
 
