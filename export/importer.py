@@ -174,7 +174,7 @@ def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None)
 
 def _record(manifest: Path, proof: ParityReport | None) -> None:
     fields = json.loads(manifest.read_text(encoding="utf-8"))
-    proven = proof and dataclasses.asdict(proof)
+    proven = None if proof is None else dataclasses.asdict(proof)
     if proven is not None and (agreement := proven.pop("listed")) is not None:
         fields["shortlist"]["agreement"] = agreement
     fields["provenance"]["proof"] = proven

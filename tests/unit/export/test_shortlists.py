@@ -51,7 +51,7 @@ def test_a_damaged_lexicon_is_named(tmp_path: Path, content: bytes, why: str) ->
 
 def test_a_student_has_its_lexicon(tmp_path: Path) -> None:
     directory = tmp_path / "ende"
-    write_student(directory, random_student(student_config(**SMALL)))
+    write_student(directory, random_student(student_config("student-tiny", **SMALL)))
     (directory / "lex.50.50.ende.s2t.bin").write_bytes(lexicon(LISTS))
     import_directory(
         directory, tmp_path / "bundle", ExportOptions("int8"), num_sentences=3, threads=1
