@@ -31,7 +31,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 
 NEAR_TIE = 1e-4
 ROUNDING = 5e-3  # of one log-probability; this model's weights are drawn to make much of little
-NUM_SENTENCES = 1000
+NUM_SENTENCES = 300
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def check(case: Case, results: list[GenerationResult], options: SearchOptions) -
             assert found.ended == wanted.finished
             assert found.score == pytest.approx(wanted.score, abs=ROUNDING)
             assert found.token_log_probabilities == pytest.approx(wanted.log_probs, abs=ROUNDING)
-    assert num_equal >= 0.998 * len(results)
+    assert num_equal >= len(results) - 1
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
