@@ -73,7 +73,7 @@ class Report:
         write(self.path / where, run, about, memory, None)
 
     def add_trial(self, system: str, rate: float, latency: float) -> None:
-        run = open_run([latency] * round(60 * rate), rate)
+        run = open_run([latency] * 1200, rate)
         where = f"capacity/base-int8/{system}/trials/01-{rate:g}"
         write(self.path / where, run, {}, 1e8, Slo(99.0, 0.5))
         self.end_search(system)
@@ -108,12 +108,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Ours is twice as fast wherever there is a choice."""
     made = Report(tmp_path_factory.mktemp("engine"))
     for repetition in range(3):
-        for load in ("closed-1", "closed-8", "closed-64", "closed-16-beam4", "open-80pct"):
+        for load in ("closed-1", "closed-8", "closed-16-beam4"):
+            made.add(load, "dragoman", [0.1] * 400, repetition=repetition)
+            made.add(load, "ctranslate2", [0.2] * 200, repetition=repetition, rate=50.0)
+        for load in ("closed-64", "open-80pct"):
             made.add(load, "dragoman", [0.1] * 800, repetition=repetition)
             made.add(load, "ctranslate2", [0.2] * 400, repetition=repetition, memory=2e8, rate=50.0)
     for load in ("closed-1", "closed-8", "closed-64"):
-        made.add(load, "dragoman", [0.1] * 800, model="opus")
-        made.add(load, "ctranslate2", [0.2] * 400, model="opus", rate=50.0)
+        made.add(load, "dragoman", [0.1] * 400, model="opus")
+        made.add(load, "ctranslate2", [0.2] * 200, model="opus", rate=50.0)
     made.add("closed-64", "dragoman", [0.1] * 100, model="shipped")
     made.add("closed-64", "ctranslate2", [0.2] * 100, model="shipped", rate=50.0)
     made.add_trial("dragoman", 40.0, 0.1)
@@ -210,11 +213,12 @@ def test_throughput_of_many_errors_has_no_ratio(
 def test_a_run_that_is_not_valid_has_no_ratio(report: Report) -> None:
     assert report.rows()[2].ratio is not None
     report.add("closed-64", "ctranslate2", [0.2] * 400, repetition=3, broken_off="the server went")
-    row = report.rows()[2]
+    rows = report.rows()
+    row = rows[2]
     assert row.ratio is None
     assert "a run of CTranslate2's is not valid: broken off" in row.verdict
     assert not table.floors_held([row])
-    assert report.rows()[1].ratio is not None
+    assert rows[1].ratio is not None
 
 
 @pytest.mark.parametrize("system", ["dragoman", "ctranslate2"])
