@@ -9,8 +9,9 @@ PYTHON ?= python3
 ARGS ?=
 # If empty, checks whose tools are not installed are skipped with a message.
 REQUIRE_TOOLS ?= 1
-# Processes that `make test` runs tests in, a file of tests in one of them. 0: in pytest's own.
-TEST_PROCESSES ?= 2
+# Processes that `make test` runs tests in, a file of tests in one of them. 0: in pytest's own. Three
+# keep two cores busy, since tests wait for servers and time limits.
+TEST_PROCESSES ?= 3
 
 venv := .venv
 python := $(venv)/bin/python

@@ -302,7 +302,7 @@ class Server:
             timeout=self.settings.drain_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        if not ending.done():
+        if not ending.done() and self._tracker.calls.num_taken:
             _log.warning("calls were still in progress at the end of the drain and are cut off")
         cut_short.cancel()
         ending.cancel()

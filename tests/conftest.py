@@ -8,6 +8,10 @@ from importlib.util import find_spec
 import hypothesis
 import pytest
 
+from tests.inherited_signals import handle_ignored_signals
+
+handle_ignored_signals()
+
 # onnxruntime reads it when it is imported, so it is set before any test module is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # Tiny models gain nothing from a second thread, and on a busy machine threads that spin for each

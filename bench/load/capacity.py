@@ -10,15 +10,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.load.coordinator import INTERRUPTED
 from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
 from bench.load.results import RUN_FILE, Results, completed, read_results
 from bench.load.session import RunProgress, Session
+from bench.load.signals import on_interrupt
 from bench.load.statistics import Summary
 from bench.load.units import Slo
 
@@ -35,7 +38,6 @@ _MAX_STEP = 4.0
 _TIMES_PROMISE = 20.0
 _ROUNDING = 1 + 1e-9
 _MIN_RATE = 0.01
-_INTERRUPTED = "interrupted"
 # In a row, at one rate: another program may disturb one trial.
 _MOST_INVALID = 3
 
@@ -185,7 +187,9 @@ class CapacityTest:
         observer: Callable[[RunProgress], bool] = lambda progress: False,
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> Capacity:
-        """Search. Trials are stored under `output`/trials. Ctrl-C ends it with what was found.
+        """Search. Ctrl-C or SIGTERM ends it with what was found.
+
+        Trials are stored under `output`/trials.
 
         Raises:
             LoadError: the first run could not be made; later ones end the search.
@@ -193,12 +197,14 @@ class CapacityTest:
         assert self.session.slo is not None, "checked"
         trials: list[Trial] = []
         try:
-            start, ended_early = self._start(observer)
-            if not ended_early:
-                search = CapacitySearch(start, self.resolution)
-                ended_early = self._search(search, trials, output, observer, on_trial)
+            # Outside of runs, which handle the signals themselves.
+            with on_interrupt(signal.default_int_handler):
+                start, ended_early = self._start(observer)
+                if not ended_early:
+                    search = CapacitySearch(start, self.resolution)
+                    ended_early = self._search(search, trials, output, observer, on_trial)
         except KeyboardInterrupt:
-            ended_early = _INTERRUPTED  # between two runs
+            ended_early = INTERRUPTED
         return Capacity(self.session.slo, capacity_of(trials), trials, ended_early)
 
     def _start(self, observer: Callable[[RunProgress], bool]) -> tuple[float, str]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -16,6 +14,7 @@ from types import FrameType
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
 from bench.load.sample import RequestSample, rounded
+from bench.load.signals import on_interrupt
 from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 
 INTERRUPTED = "interrupted"
@@ -101,8 +100,11 @@ class Coordinator:
             on_start(start)
             for connection in connections:
                 connection.send(start)
-            with self._signals_noted():
+            with on_interrupt(self._note):
                 self._collect(connections, start)
+            # Also if the run was over anyway: more runs may follow.
+            if self._interrupted:
+                self._outcome.broken_off = INTERRUPTED
         finally:
             for connection in connections:
                 connection.close()
@@ -137,8 +139,6 @@ class Coordinator:
                 _stop(alive)
             elif stopped_at is not None and now > stopped_at + _STOP_SECONDS:
                 break
-        if self._interrupted:  # also if the run was over anyway: more runs may be meant to follow
-            self._outcome.broken_off = INTERRUPTED
         planned = self._plan.total_seconds
         self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
@@ -178,22 +178,9 @@ class Coordinator:
             return f"the server is gone: {_GONE_SECONDS:g} seconds of nothing but UNAVAILABLE"
         return ""
 
-    @contextlib.contextmanager
-    def _signals_noted(self) -> Iterator[None]:
-        """Handle Ctrl-C and SIGTERM between two messages, never inside one."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self._interrupted = True
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        """Note a signal, to act on it between two messages, never inside one."""
+        self._interrupted = True
 
 
 def _stop(alive: list[Connection]) -> None:

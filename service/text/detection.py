@@ -73,9 +73,6 @@ class LanguageGuess:
 class LanguageDetector:
     """Detects the languages of texts, fairly among clients."""
 
-    def __init__(self) -> None:
-        self._identifier: LanguageIdentifier | None = None
-
     async def detect(
         self, texts: Sequence[str], served: Sequence[str]
     ) -> list[Sequence[LanguageGuess]]:
@@ -93,17 +90,16 @@ class LanguageDetector:
         for start in range(0, len(texts), _PORTION):
             portion = texts[start : start + _PORTION]
             found += await in_thread(
-                lambda portion=portion: [self._rank(text, codes) for text in portion]  # type: ignore[misc]
+                lambda portion=portion: [_rank(text, codes) for text in portion]  # type: ignore[misc]
             )
         return found
 
-    def _rank(self, text: str, served: tuple[str, ...]) -> Sequence[LanguageGuess]:
-        if self._identifier is None:
-            self._identifier = _load()
-        beginning = _beginning(text)
-        if not any(map(str.isalpha, beginning)):  # the detector has an opinion on digits, too
-            return ()
-        return ranked(dict(self._identifier.rank(beginning)), served)
+
+def _rank(text: str, served: tuple[str, ...]) -> Sequence[LanguageGuess]:
+    beginning = _beginning(text)
+    if not any(map(str.isalpha, beginning)):  # the detector has an opinion on digits, too
+        return ()
+    return ranked(dict(_identifier().rank(beginning)), served)
 
 
 def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Sequence[LanguageGuess]:
@@ -169,8 +165,12 @@ def _served(label: str, served: tuple[str, ...]) -> str:
         return exc.choices[0] if exc.choices else ""
 
 
-def _load() -> LanguageIdentifier:
-    """As `from_model_file`, which copies 39 MB in one call that holds Python's lock."""
+@functools.cache
+def _identifier() -> LanguageIdentifier:
+    """The detector, loaded once in a process.
+
+    Like `from_model_file`, which copies 39 MB in one call that holds Python's lock.
+    """
     import numpy as np
     from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 

@@ -155,6 +155,7 @@ async def running(
     ):
         with unblocked():
             yield Running(server, client, metrics, registry)
+        server.cut_drain_short()  # no call is left to wait for
 
 
 @contextlib.contextmanager

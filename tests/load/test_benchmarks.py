@@ -64,12 +64,12 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
         sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], (SHORT,)),
     )
     suite = Suite(plan, tmp_path, small)
-    for load in (Load(concurrency=2, beam_size=2), Load(share=0.5, beam_size=2)):
-        suite.measure(load, reference_rate(suite, load))
+    load = Load(concurrency=2, beam_size=2)
+    suite.measure(load, 0.0)
+    assert reference_rate(suite, Load(share=0.5, beam_size=2)) > 0.0
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
     sweeps = list(tmp_path.glob("sweep/*/*/sweep.json"))
-    assert [file.parent.name for file in sweeps] == ["closed-2-beam2", "open-50pct-beam2"]
-    load = Load(concurrency=2, beam_size=2)
+    assert [file.parent.name for file in sweeps] == ["closed-2-beam2"]
     suite.measure(load, 0.0)
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
     runs = read_runs(tmp_path)["small int8"]

@@ -85,6 +85,22 @@ def test_a_known_capacity_is_found_in_few_trials(rate: float, seed: int) -> None
     assert len({trial.rate for trial in capacity.trials}) == len(capacity.trials)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_two_trials_ends_a_search(number: signal.Signals) -> None:
+    """Even if it was started to ignore the signal, as in the background of a script."""
+    session = VirtualSession(["x"], Slo(90, 0.4))
+    session.__dict__["rate"] = 200.0
+    test = CapacityTest(session, LoadPlan("", rate=20.0, duration=10.0, warmup=1.0))
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        capacity = test.run(on_trial=lambda trial: signal.raise_signal(number))
+    finally:
+        signal.signal(number, before)
+    assert capacity.ended_early == "interrupted"
+    assert capacity.rate == 20.0
+    assert len(capacity.trials) == 1
+
+
 async def test_ctrl_c_says_the_best_rate_that_held(tmp_path: Path) -> None:
     source = tmp_path / "source.txt"
     source.write_text("\n".join(SENTENCES), encoding="utf-8")

@@ -48,7 +48,7 @@ def answered(arrivals: list[Arrival]) -> list[Arrival]:
 @pytest.mark.parametrize(("cost", "max_rows"), SYSTEMS, ids=NAMES)
 def test_half_as_much_again_as_it_carries(cost: Cost, max_rows: int) -> None:
     capacity = cost.capacity(max_rows, real_lengths())
-    seconds = max(5.0, (3000 if max_rows == 64 else 1000) / capacity)
+    seconds = max(5.0, (3000 if max_rows == 64 else 400) / capacity)
     _, usual = served(cost, max_rows, 0.8, seconds)
     overloaded, offered = served(cost, max_rows, 1.5, seconds)
     warm = seconds / 3  # by then the first burst, which was admitted, has ended

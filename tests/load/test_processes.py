@@ -133,7 +133,7 @@ def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_pa
         plan = LoadPlan(server.address, rate=20, arrivals="constant", duration=60.0, warmup=0.0)
         results = Session(TEXTS).run(plan, tmp_path / "run")
     assert "the server is gone" in results.run.broken_off
-    assert results.run.seconds < 30
+    assert results.run.seconds < plan.duration
     stored = read_results(tmp_path / "run").summary()
     assert stored.num_ok >= 15
     assert stored.errors["UNAVAILABLE"] > 0

@@ -31,7 +31,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 
 NEAR_TIE = 1e-4
 ROUNDING = 5e-3  # of one log-probability; this model's weights are drawn to make much of little
-NUM_SENTENCES = 1000
+NUM_SENTENCES = 300
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def check(case: Case, results: list[GenerationResult], options: SearchOptions) -
             assert found.ended == wanted.finished
             assert found.score == pytest.approx(wanted.score, abs=ROUNDING)
             assert found.token_log_probabilities == pytest.approx(wanted.log_probs, abs=ROUNDING)
-    assert num_equal >= 0.998 * len(results)
+    assert num_equal >= len(results) - 1
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
@@ -141,7 +141,7 @@ async def test_at_load_64(case: Case, options: SearchOptions) -> None:
 @pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
 async def test_alone(case: Case, options: SearchOptions) -> None:
     """The engine has only the rows that one search needs, so each search runs alone."""
-    results = await search(case.bundle, case.sources[:100], options, max_rows=options.beam_size)
+    results = await search(case.bundle, case.sources[:50], options, max_rows=options.beam_size)
     check(case, results, options)
 
 
@@ -160,7 +160,7 @@ async def test_with_a_recurrent_decoder(tmp_path: Path, max_rows: int) -> None:
     fields = {"decoder": "ssru", "embed_start": False, "positions": "marian"}
     model = random_model(tiny_config(**fields), seed=5)
     bundle = tiny_bundle(tmp_path / "bundle", model=model)
-    sources = random_sources(model.config, 100, seed=3, max_length=24)
+    sources = random_sources(model.config, 50, seed=3, max_length=24)
     for options in SEARCHES[:3]:
         results = await search(bundle, sources, options, max_rows)
         check(Case(model, bundle, sources), results, options)

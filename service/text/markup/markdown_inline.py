@@ -47,6 +47,10 @@ _LINE_START = re.compile(
 )
 
 
+# Escaped brackets around whole lines, which would make them a formula.
+_FORMULA = re.compile(r"\A(\s*)\\\[(?=(?:(?!\\\]).)*+\\\][ \t.,;]*+(?:\n|\Z))", re.DOTALL)
+
+
 def label_of(text: str) -> str:
     """The name of a link's definition, as names are compared."""
     return " ".join(text.split()).casefold()
@@ -58,12 +62,13 @@ def encode(text: str) -> str:
 
 
 def begin_line(text: str) -> str:
-    """The run, with a beginning that would make it an item, heading or rule escaped."""
+    """The run, with a beginning that would make it an item, heading, rule or formula escaped."""
 
     def escaped(match: re.Match[str]) -> str:
         space, number, dot, mark = match.groups()
         return f"{space}\\{mark}" if mark else f"{space}{number}\\{dot}"
 
+    text = _FORMULA.sub(r"\1&#91;", text, count=1)
     return _LINE_START.sub(escaped, text, count=1) if _LINE_START.match(text) else text
 
 

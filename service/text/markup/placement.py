@@ -9,6 +9,7 @@ copied white space, it stays at the same character.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -264,11 +265,12 @@ class _Placement:
     def _character(self, node: Node, gap: int, low: int, bounds: Span) -> int:
         """Where a node without words is written: where it stood in white space that was copied.
 
-        Otherwise at the end of the unit before, or at the next.
+        An element that lost its words may also have ended there. Otherwise at the end of the unit
+        before, or at the next.
         """
         between = self._between(gap)
         between = Span(max(between.start, bounds.start), min(between.end, bounds.end))
-        for position in self._copied(node.start):
+        for position in itertools.chain(self._copied(node.start), self._copied(node.end)):
             if node.is_mark and self._touches_next(node) and position <= bounds.end:
                 return max(position, bounds.start)
             if between.start <= position <= between.end:

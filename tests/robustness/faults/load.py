@@ -24,11 +24,12 @@ from tests.robustness.faults.account import NO_CONNECTION, CallAccount
 DEADLINE_SECONDS = 20.0
 GRACE_SECONDS = 10.0  # after its deadline, a call is said to hang
 _PAUSE_SECONDS = 0.02  # of a client that was refused
-# Connects again soon: the default waits up to two minutes.
+# Connects again soon: the default waits up to two minutes. An attempt to connect may take as long
+# as a call, since a busy machine answers late.
 CHANNEL_OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(DEADLINE_SECONDS * 1000)),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -11,9 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from tests.load.fake_server import fake_server
 from tests.robustness.faults import load, run
 from tests.robustness.faults.account import RETRIED, CallAccount
 from tests.robustness.faults.gauges import Held, family, growth_finds, held_by, is_running
@@ -75,6 +78,27 @@ async def test_a_call_without_an_end_is_a_find(monkeypatch: pytest.MonkeyPatch) 
     assert not await account_for(account, "unary", "A dog.", hang)
     [find] = account.finds
     assert "hung" in find
+
+
+async def test_a_server_that_is_slow_to_accept_loses_no_call() -> None:
+    with fake_server(lambda server, number, context: None) as server:
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(2**16):
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.3)
+            theirs, ours = await asyncio.open_connection("127.0.0.1", server.port)
+            await asyncio.gather(relay(reader, ours), relay(theirs, writer))
+
+        async with await asyncio.start_server(accept, "127.0.0.1", 0) as slow:
+            host, port = slow.sockets[0].getsockname()
+            async with load.Place(f"{host}:{port}").channel() as channel:
+                stub: Any = TranslationServiceStub(channel)
+                assert await load.unary(stub, "A dog.") == "A dog."
 
 
 async def test_what_a_call_came_to_is_entered() -> None:

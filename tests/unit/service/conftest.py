@@ -29,7 +29,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 def few_objects() -> Iterator[None]:
-    """Exclude existing objects from `gc.get_objects`, which would take long."""
+    """Exclude existing objects from the garbage collector, which takes long for all of them."""
     gc.freeze()
     yield
     gc.unfreeze()

@@ -232,7 +232,7 @@ class LaneMachine(ArrivalsMachine):
             self.take_in_lane(lane, fails=False)
 
 
-LaneMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+LaneMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
 TestLanes = pytest.mark.timeout(300)(LaneMachine.TestCase)
 
 

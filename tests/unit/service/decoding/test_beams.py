@@ -76,7 +76,7 @@ def check_equal(result: GenerationResult, expected: list[Expected]) -> None:
 
 
 @given(st.lists(requests, min_size=1, max_size=6), st.integers(5, 13))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_every_beam_is_the_reference_s_whoever_runs_beside_it(
     wanted: list[tuple[tuple[int, ...], SearchOptions, int]], max_rows: int
 ) -> None:

@@ -12,6 +12,7 @@ from service.text.detection import (
     UNDETERMINED,
     LanguageDetector,
     LanguageGuess,
+    _rank,
     chosen,
     ranked,
 )
@@ -117,7 +118,7 @@ async def test_a_text_that_shows_nothing_is_undetermined(text: str) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_has_an_answer(text: str) -> None:
-    languages = _DETECTOR._rank(text, ("en", "de"))
+    languages = _rank(text, ("en", "de"))
     assert 0.0 <= chosen(languages).confidence <= 1.0 + 1e-6
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.text.markup.document import Chars, TextRun, Verbatim
@@ -170,6 +170,8 @@ async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> 
 
 
 @given(text=st.text("a *_`[]<>&;:#|!()\\~-+1.\n", max_size=20))
+@example("[1]")
+@example("[1];")
 def test_what_a_translation_says_is_no_markup(text: str) -> None:
     """Read again, it is text with nothing but characters in it, and no block of its own."""
     text = " ".join(text.split())

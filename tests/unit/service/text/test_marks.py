@@ -130,6 +130,7 @@ def test_nothing_of_a_run_is_lost(document: str) -> None:
             assert with_marks(part).raw == part.raw
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_nested_and_repeated_marks_take_linear_time() -> None:
     def seconds(count: int) -> float:
         documents = ("a<sup>1</sup>" * count, "<b>" * 99 + "x<sub>1</sub>y " * count + "</b>" * 99)
@@ -139,10 +140,10 @@ def test_nested_and_repeated_marks_take_linear_time() -> None:
             for part in parse_markup(document, is_xml=False)
             if isinstance(part, TextRun)
         ]
-        started = time.process_time()
+        started = time.thread_time()
         for run in runs:
             with_marks(run)
-        return time.process_time() - started
+        return time.thread_time() - started
 
     seconds(100)
     assert seconds(8000) < 40 * max(seconds(800), 0.002)
