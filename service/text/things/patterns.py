@@ -37,6 +37,8 @@ def _signs(*, normalised: bool) -> str:
 # Letters too that stand for units.
 NORMALISED = _signs(normalised=True) + "′″‴‵‶µªºℓ\u2126\u212a\u212b"
 SYMBOLS = _signs(normalised=False) + "†‡§‰′″"
+PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+"""Characters without a meaning of their own: icons of a font, or a model's sentinels."""
 _RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 _SUFFIXES = (
@@ -164,6 +166,7 @@ THING = re.compile(
   | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3
       | [{PICTURES}][{_MARKS}]{{0,3}}+(?:\u200d[{PICTURES}][{_MARKS}]{{0,3}}+)*+)++ )
   | (?P<SYMBOL> [{SYMBOLS}] )
+  | (?P<PRIVATE> [{PRIVATE}]++ )
   | (?P<NUMBER> (?:(?:(?<=[\s(])|\A)[-−+±](?=\d))?
         (?<!\w)(?<!\d[.,:/'’-]){_NUMBER}(?![\w\u20e3\ufe0f]) )
     """,

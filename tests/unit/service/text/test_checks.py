@@ -38,6 +38,7 @@ FORMS = {
     Form.PLACEHOLDER: ["%s%s", "%d%%", "%'d", "{0}", ":name", "<0>"],
     Form.SHORTCODE: [":smile:", ":+1:"],
     Form.SIGN: ["½", "x²", "H₂O", "①", "1½"],
+    Form.PRIVATE: ["\ue001", "\uf101\uf102", "\U000f0001"],
     Form.FOREIGN: ["Киев", "猫", "שלום", "Доброе утро"],
     Form.SOUND: ["hahaha", "Aaaaah"],
     Form.FEET: ["5′11″", "6'2\""],

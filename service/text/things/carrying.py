@@ -1,0 +1,60 @@
+"""Carriers in sentences and translations: which are free, and which a model has invented."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from model.bundle.carriers import Carrier
+from model.bundle.spans import Span
+from model.bundle.tokenizer import sentinel
+
+
+def numbered(carrier: Carrier, count: int, *texts: str) -> list[str] | None:
+    """The first carriers of a kind that are in none of the texts; None if there are too few."""
+    found: list[str] = []
+    number = 0
+    while len(found) < count:
+        number += 1
+        token = carrier.written(number)
+        if token is None:
+            return None
+        if not any(token in text for text in texts):
+            found.append(token)
+    return found
+
+
+def invented(text: str, carriers: Sequence[Carrier], *texts: str) -> list[Span]:
+    """The places of carriers in a translation that are in none of the texts.
+
+    Args:
+        text: the translation.
+        carriers: the kinds of carriers.
+        texts: the sentence, and other strings that the translation may have.
+    """
+    pattern = _pattern(tuple(carriers))
+    if pattern is None:
+        return []
+    return [
+        Span(*match.span())
+        for match in pattern.finditer(text)
+        if not any(match.group() in other for other in texts)
+    ]
+
+
+def sentinels_of(carriers: Sequence[Carrier]) -> tuple[Carrier, ...]:
+    """Those carriers that no client writes by chance."""
+    return tuple(carrier for carrier in carriers if carrier.count is not None)
+
+
+@functools.lru_cache(64)
+def _pattern(carriers: tuple[Carrier, ...]) -> re.Pattern[str] | None:
+    parts = []
+    for carrier in carriers:
+        if carrier.count is not None:
+            parts.append(f"[{sentinel(1)}-{sentinel(carrier.count)}]")
+        else:
+            before, after = map(re.escape, carrier.form.split("%d"))
+            parts.append(rf"(?<![\w%]){before}\d{{1,2}}{after}(?!\w)")
+    return re.compile("|".join(parts)) if parts else None
