@@ -58,6 +58,14 @@ def export(
             "checkpoint. Default: built-in English ones."
         ),
     ] = None,
+    carrier_sentences: Annotated[
+        int,
+        typer.Option(
+            help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
+            "0 measures nothing.",
+            min=0,
+        ),
+    ] = 200,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
@@ -97,7 +105,13 @@ def export(
         log_to_standard_error("%(message)s")
         with ended_by_sigterm(), stages("sentences") as show:
             proof = export_checkpoint(
-                checkpoint, output, options, lines, threads=threads, on_progress=show
+                checkpoint,
+                output,
+                options,
+                lines,
+                num_carrier_sentences=carrier_sentences,
+                threads=threads,
+                on_progress=show,
             )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))

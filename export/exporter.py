@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.carrier_sentences import templates_for
+from export.carriers import NUM_SENTENCES, measured_carriers, record_carriers, translate_with
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle.bundle import Bundle
@@ -25,6 +27,7 @@ def export_checkpoint(
     options: ExportOptions,
     sentences: Sequence[str] | None = None,
     *,
+    num_carrier_sentences: int = NUM_SENTENCES,
     threads: int = 0,
     on_progress: OnProgress | None = None,
 ) -> ParityReport:
@@ -38,6 +41,8 @@ def export_checkpoint(
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
+        num_carrier_sentences: sentences to measure on which carriers the model copies; with 0,
+            nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.
         on_progress: called by the parity check, as in `export.parity.check_parity`.
 
@@ -61,13 +66,20 @@ def export_checkpoint(
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
-        return check_parity(
-            Bundle.load(directory),
-            loaded.model,
-            sentences or SENTENCES,
-            threads=threads,
-            on_progress=on_progress,
+        bundle, sentences = Bundle.load(directory), sentences or SENTENCES
+        report = check_parity(
+            bundle, loaded.model, sentences, threads=threads, on_progress=on_progress
         )
+        if num_carrier_sentences:
+            tokenizer = bundle.tokenizer()
+            carriers = measured_carriers(
+                translate_with(loaded.model, tokenizer),
+                len(tokenizer.sentinels),
+                templates_for(bundle.source_language, sentences),
+                num_carrier_sentences,
+            )
+            record_carriers(directory, carriers)
+        return report
 
 
 def check_output(path: Path) -> None:
