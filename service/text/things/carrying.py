@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from model.bundle.carriers import Carrier
 from model.bundle.spans import Span
-from model.bundle.tokenizer import sentinel
+from service.text.things.patterns import PRIVATE
 
 
 def numbered(carrier: Carrier, count: int, *texts: str) -> list[str] | None:
@@ -30,31 +30,26 @@ def invented(text: str, carriers: Sequence[Carrier], *texts: str) -> list[Span]:
 
     Args:
         text: the translation.
-        carriers: the kinds of carriers.
+        carriers: the kinds of carriers, beside private characters.
         texts: the sentence, and other strings that the translation may have.
     """
-    pattern = _pattern(tuple(carriers))
-    if pattern is None:
-        return []
     return [
         Span(*match.span())
-        for match in pattern.finditer(text)
+        for match in _pattern(tuple(carriers)).finditer(text)
         if not any(match.group() in other for other in texts)
     ]
 
 
-def sentinels_of(carriers: Sequence[Carrier]) -> tuple[Carrier, ...]:
-    """Those carriers that no client writes by chance."""
-    return tuple(carrier for carrier in carriers if carrier.count is not None)
+def invented_privates(text: str, source: str) -> list[Span]:
+    """The places of private characters that only the translation has: sentinels, most likely."""
+    return [] if text.isascii() else invented(text, (), source)
 
 
 @functools.lru_cache(64)
-def _pattern(carriers: tuple[Carrier, ...]) -> re.Pattern[str] | None:
-    parts = []
+def _pattern(carriers: tuple[Carrier, ...]) -> re.Pattern[str]:
+    parts = [f"[{PRIVATE}]"]
     for carrier in carriers:
-        if carrier.count is not None:
-            parts.append(f"[{sentinel(1)}-{sentinel(carrier.count)}]")
-        else:
+        if carrier.count is None:
             before, after = map(re.escape, carrier.form.split("%d"))
             parts.append(rf"(?<![\w%]){before}\d{{1,2}}{after}(?!\w)")
-    return re.compile("|".join(parts)) if parts else None
+    return re.compile("|".join(parts))

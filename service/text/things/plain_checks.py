@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from service.common.fairness import in_thread
-from service.text.things.carrying import invented, sentinels_of
+from service.text.things.carrying import invented_privates
 from service.text.things.checks import UNKNOWN, is_plausible
 from service.text.things.edits import Edit, EditedText
 from service.text.things.placing import edited
@@ -22,31 +22,26 @@ _SMALL_CHARACTERS = 1000
 async def with_warnings(source: str, result: TextResult, rules: TermRules) -> TextResult:
     """The result of a text in which no sentence needs care, with warnings.
 
-    Sentinels that the model invented are left out.
+    Private characters that the model invented are left out.
     """
-    result = without_sentinels(source, result, rules)
+    spans = invented_privates(result.text, source)
+    if spans:
+        candidate = edited(Candidate(result.text, result.links), [Edit(s, "") for s in spans])
+        result = replace(result, text=candidate.text, links=candidate.links)
     if not rules.kinds or result.error is not None:
         return result
     if len(result.text) <= _SMALL_CHARACTERS:
         found = _looked_at(source, result.text)
     else:
         found = await in_thread(lambda: _looked_at(source, result.text))
+    if spans:
+        found.append(TranslationWarning(WarningKind.SIGNS, "", source[:_MAX_SHOWN]))
     return replace(result, warnings=found) if found else result
 
 
-def without_sentinels(source: str, result: TextResult, rules: TermRules) -> TextResult:
-    """The result without sentinels that the text doesn't have."""
-    spans = invented(result.text, sentinels_of(rules.carriers), source)
-    if not spans:
-        return result
-    candidate = edited(Candidate(result.text, result.links), [Edit(span, "") for span in spans])
-    return replace(result, text=candidate.text, links=candidate.links)
-
-
-def without_sentinels_in(delta: str, source: str, rules: TermRules) -> str:
-    """A delta of a stream, in the same way."""
-    spans = invented(delta, sentinels_of(rules.carriers), source)
-    return EditedText(delta, [Edit(span, "") for span in spans]).text if spans else delta
+def without_privates(delta: str, source: str) -> str:
+    """A delta of a stream without private characters that the model invented."""
+    return EditedText(delta, [Edit(s, "") for s in invented_privates(delta, source)]).text
 
 
 def _looked_at(source: str, text: str) -> list[TranslationWarning]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
+from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
 from service.text.things.attempts import Attempt, Draft, Repair, rank
 from service.text.things.carrying import invented
@@ -218,7 +219,8 @@ class SentenceRepair:
         if not self._sentence.things:
             return []
         text, places = self._sentence.text, self._places(candidate)
-        return added_numbers(text, candidate.text, places, self._rules.source)
+        spans = [thing.span for thing in self._sentence.things]
+        return added_numbers(text, candidate.text, spans, places, self._rules.source)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
@@ -283,7 +285,7 @@ class SentenceRepair:
         """The candidate without carriers that the model made up."""
         spans = invented(
             candidate.text,
-            self._rules.carriers,
+            (*self._rules.carriers, *DEFAULT_CARRIERS),
             *(self._sentence.text, self._forms, *self._built.values()),
         )
         self._invented = [candidate.text[slice(*span)] for span in spans]

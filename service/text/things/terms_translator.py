@@ -23,7 +23,7 @@ from service.text.joined_results import JoinedText, TranslatedPart, index_in, re
 from service.text.spacing import without_invented_spaces
 from service.text.things.attempts import Attempt, Repair
 from service.text.things.part_windows import windows_of
-from service.text.things.plain_checks import with_warnings, without_sentinels_in
+from service.text.things.plain_checks import with_warnings, without_privates
 from service.text.things.scanned import TermRules
 from service.text.things.sentence_repair import SentenceRepair
 from service.text.things.text_parts import may_need_care
@@ -230,7 +230,7 @@ class _Call:
                 event = await with_warnings(part.part.text, event, self._rules)
                 part.take(event, seconds)
             else:
-                event = StreamDelta(without_sentinels_in(event.text, part.part.text, self._rules))
+                event = StreamDelta(without_privates(event.text, part.part.text))
             yield event
 
     @property

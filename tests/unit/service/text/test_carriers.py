@@ -116,10 +116,7 @@ def test_no_carrier_is_in_an_answer(text: str, seed: int, is_trained: bool) -> N
     carriers = TRAINED if is_trained else DEFAULT_CARRIERS
     below = InventingTranslator(seed=seed)
     result = run(below, f"Here {text} and A5544332211.", carriers=carriers)
-    found = CARRIER.findall(result.text)
-    if not is_trained:  # its sentinels are those of another model
-        found = [each for each in found if not "\ue000" <= each <= "\uf8ff"]
-    assert all(each in text for each in found), result.text
+    assert all(each in text for each in CARRIER.findall(result.text)), result.text
 
 
 @given(sentences, st.integers(0, 1000))
