@@ -78,6 +78,12 @@ def appended(text: str, put: str) -> Edit:
     return Edit(Span(end, end), before + put + after)
 
 
+def copied(text: str) -> Candidate:
+    """The sentence in place of its translation."""
+    whole = Span(0, len(text))
+    return Candidate(text, [Link(whole, whole)])
+
+
 def without_space(text: str, span: Span) -> Edit:
     """An edit that removes a part of a text, with the space before it."""
     has_space = text[span.start - 1 : span.start] == " "

@@ -25,6 +25,7 @@ from service.text.things.inner_sentences import (
 from service.text.things.letter_case import LetterCase, recased, restored
 from service.text.things.placing import (
     appended,
+    copied,
     edited,
     linked_place,
     place,
@@ -39,7 +40,6 @@ from service.text.things.term_uses import in_cases, used
 from service.text.things.things import Form, is_fragile
 from service.text.things.wanted import Candidate, term_needs, thing_needs, with_units
 from service.translation.blank_retries import has_word
-from service.translation.links import Link
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 MAX_ATTEMPTS = 4
@@ -118,7 +118,9 @@ class SentenceRepair:
                 best = with_units(best, self._sentence.terms, self._terms)
         best = self._without_invented(best)
         best = self._things.with_spaces(best, self._sentence.text)
-        best = self._worded(self._restored(self._escaped(best)))
+        best = self._restored(self._escaped(best))
+        if has_word(self._sentence.text) and not has_word(best.text):
+            best = copied(self._sentence.text)
         self.warnings = self._all_warnings(best)
         return best
 
@@ -148,14 +150,6 @@ class SentenceRepair:
             self._work = before
         self._sentence = replace(sentence, case=LetterCase.USUAL)
         return draft
-
-    def _worded(self, candidate: Candidate) -> Candidate:
-        """The candidate; the sentence itself in place of one that lost all its words."""
-        text = self._sentence.text
-        if has_word(candidate.text) or not has_word(text):
-            return candidate
-        whole = Span(0, len(text))
-        return Candidate(text, [Link(whole, whole)] if self._links else [])
 
     def _restored(self, candidate: Candidate) -> Candidate:
         case = self._sentence.case
@@ -228,29 +222,39 @@ class SentenceRepair:
         """Translate with something in place of what is missing, and of everything."""
         missing = self._fragile() | dict(self._things.missing(best))
         everything = self._things.preferred() | missing
-        carriers = self._rules.carriers
-        # Without carriers, the same sentence once more, with links for the places of things.
-        tried = [draft.given.text] if carriers else []
-        for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
-            if self._left <= 0 or not self._num_wrong(best):
+        tried = [draft.given.text]
+        links = self._links or bool(self._sentence.terms)
+        for standin, places in ((0, missing), (0, everything), (1, missing)):
+            if self._left <= 0 or not self._num_by_standins(best):
                 break
             given, tokens = self._with_tokens(places, standin)
-            if (carriers and not tokens) or given.text in tried:
+            if not tokens or given.text in tried:
                 continue
             tried.append(given.text)
+            # Alignments take long: only what remains missing needs them.
+            result = yield Attempt(given.text, links=links or self._left == 1)
             self._left -= 1
-            result = yield Attempt(given.text, links=True)
             if result is None:
                 continue
             made = Draft(given, tokens, result)
             candidate = self._candidate(made)
-            # Of equals, one with links: what is missing can be put where it belongs.
-            if (self._num_wrong(candidate), not candidate.links) < (
-                self._num_wrong(best),
-                not best.links,
-            ):
+            # Of equals, one with a stand-in: its remains show where the thing belongs.
+            is_first = draft.given.text == tried[0] and not best.links
+            if self._num_wrong(candidate) - is_first < self._num_wrong(best):
                 draft, best = made, candidate
+        if self._left > 0 and self._things.missing(best) and not best.links:
+            self._left -= 1
+            result = yield Attempt(draft.given.text, links=True)
+            if result is not None:
+                draft = replace(draft, result=result)
+                best = self._candidate(draft)
         return draft, best
+
+    def _num_by_standins(self, candidate: Candidate) -> int:
+        """The number of flaws without those that are mended in other ways."""
+        others = (WarningKind.QUOTES, WarningKind.REPETITION)
+        num_others = sum(flaw.kind in others for flaw in self._flaws(candidate))
+        return self._num_wrong(candidate) - num_others
 
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""

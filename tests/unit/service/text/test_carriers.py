@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle.carriers import DEFAULT_CARRIERS, SENTINELS, Carrier
+from model.bundle.spans import Span
+from service.domain.requests import FinishReason
+from service.text.things.attempts import Draft
 from service.text.things.carrying import invented, numbered
+from service.text.things.edits import Edit, EditedText
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -50,12 +54,37 @@ def test_more_things_than_sentinels_get_the_next_carrier() -> None:
 
 
 def test_the_carriers_of_the_model_are_tried_in_their_order() -> None:
-    below = FakeTranslator({"<1>": "<", "ID1": "id"})
+    below = FakeTranslator({"<1>": "<"})
     carriers = (Carrier("<%d>"), Carrier("ID%d"), Carrier("#%d#"))
     result = run(below, "The code A1000233344 is right.", carriers=carriers)
-    assert [text.split()[2] for text in given_texts(below)] == ["<1>", "ID1", "#1#"]
+    assert [text.split()[2] for text in given_texts(below)] == ["<1>", "ID1"]
     assert result.text == "The code A1000233344 is right."
     assert not result.warnings
+
+
+def test_the_alignment_places_what_no_carrier_brings_back() -> None:
+    below = FakeTranslator({"<1>": "<", "ID1": "id"})
+    carriers = (Carrier("<%d>"), Carrier("ID%d"))
+    result = run(below, "The code A1000233344 is right.", carriers=carriers)
+    assert result.text == "The code A1000233344 is right."
+    assert [options.links for _, options in below.calls] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "text"),
+    [
+        ("It costs 30 thousand.", "Es kostet {1}tausend.", "Es kostet 30 tausend."),
+        ("A 30-year-old.", "Ein {1}jähriger.", "Ein 30-jähriger."),
+        ("It is 30.", "Es ist {1}.", "Es ist 30."),
+    ],
+)
+def test_a_word_glued_to_a_carrier_is_parted_from_the_thing(
+    source: str, written: str, text: str
+) -> None:
+    start = source.index("30")
+    edited = EditedText(source, [Edit(Span(start, start + 2), "{1}")])
+    result = TextResult(written, FinishReason.EOS)
+    assert Draft(edited, {"{1}": "30"}, result).candidate({}).text == text
 
 
 def test_without_a_carrier_the_alignment_places_the_thing() -> None:
