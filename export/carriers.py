@@ -40,7 +40,7 @@ def translate_with(model: Transformer, tokenizer: Tokenizer) -> Translate:
 
     Args:
         model: in evaluation mode.
-        tokenizer: of the source language.
+        tokenizer: the tokenizer of the source language.
     """
     config = model.config
     longest = min(config.num_source_positions, config.num_target_positions) - 1

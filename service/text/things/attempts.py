@@ -73,9 +73,9 @@ class Draft:
         return Candidate(put.text, list(links))
 
     def _gap(self, token: str, text: str, span: Span) -> str:
-        """What belongs between a thing and a word that the model has glued to its stand-in.
+        """The sign between a thing and a word that the model has glued to its stand-in.
 
-        It is what the sentence has there: {1} thousand can become {1}tausend.
+        It is that of the sentence: {1} thousand can become {1}tausend.
         """
         given, written = self.given.text, self.result.text
         there = given.find(token) + len(token)

@@ -6,9 +6,12 @@ import functools
 import re
 from collections.abc import Sequence
 
-from model.bundle.carriers import Carrier
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from model.bundle.spans import Span
 from service.text.things.patterns import PRIVATE
+from service.text.things.things import Thing, is_fragile
+
+_NUMBERED = re.compile(r"\{\d{1,3}\}")
 
 
 def numbered(carrier: Carrier, count: int, *texts: str) -> list[str] | None:
@@ -23,6 +26,15 @@ def numbered(carrier: Carrier, count: int, *texts: str) -> list[str] | None:
         if not any(token in text for text in texts):
             found.append(token)
     return found
+
+
+def needs_carrier(thing: Thing, carriers: Sequence[Carrier]) -> bool:
+    """Whether the model would damage a thing, so that it reads a carrier instead."""
+    if is_fragile(thing):
+        return True
+    # A placeholder of markup, which not every model copies best.
+    is_numbered = _NUMBERED.fullmatch(thing.text) is not None
+    return is_numbered and bool(carriers) and carriers[0].form != DEFAULT_CARRIERS[0].form
 
 
 def invented(text: str, carriers: Sequence[Carrier], *texts: str) -> list[Span]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
 from service.text.things.attempts import Attempt, Draft, Repair, rank
-from service.text.things.carrying import invented
+from service.text.things.carrying import invented, needs_carrier
 from service.text.things.checks import added_numbers, flaws
 from service.text.things.edits import Edit, EditedText
 from service.text.things.inner_sentences import (
@@ -37,7 +37,7 @@ from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.term_uses import in_cases, used
-from service.text.things.things import Form, is_fragile
+from service.text.things.things import Form
 from service.text.things.wanted import Candidate, term_needs, thing_needs, with_units
 from service.translation.blank_retries import has_word
 from service.translation.results import TextResult, TranslationWarning, WarningKind
@@ -175,7 +175,8 @@ class SentenceRepair:
 
     def _fragile(self) -> dict[Span, str]:
         things = self._sentence.things
-        return {t.span: t.text for t in things if is_fragile(t) or t.span in self._built}
+        built, carriers = self._built, self._rules.carriers
+        return {t.span: t.text for t in things if t.span in built or needs_carrier(t, carriers)}
 
     def _plain(self) -> Iterator[Edit]:
         """Times and escaped marks, in the form that the model reads."""
@@ -253,8 +254,7 @@ class SentenceRepair:
     def _num_by_standins(self, candidate: Candidate) -> int:
         """The number of flaws without those that are mended in other ways."""
         others = (WarningKind.QUOTES, WarningKind.REPETITION)
-        num_others = sum(flaw.kind in others for flaw in self._flaws(candidate))
-        return self._num_wrong(candidate) - num_others
+        return self._num_wrong(candidate) - sum(f.kind in others for f in self._flaws(candidate))
 
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
