@@ -94,6 +94,16 @@ def test_without_a_carrier_the_alignment_places_the_thing() -> None:
     assert given_texts(below) == ["The code A1000233344 is right."] * 2
 
 
+def test_placeholders_of_markup_get_a_better_carrier_if_there_is_one() -> None:
+    below = FakeTranslator({"{1}": "1"})
+    text = "Press {1} to begin."
+    assert run(below, text, carriers=TRAINED).text == text
+    assert given_texts(below) == ["Press \ue001 to begin."]
+    below = FakeTranslator()
+    assert run(below, text).text == text
+    assert given_texts(below) == [text]
+
+
 @pytest.mark.parametrize("taken", ["\ue001", "\ue002 and \ue001", "{1}"])
 def test_a_carrier_in_the_text_is_not_used_for_another_thing(taken: str) -> None:
     below = FakeTranslator()
