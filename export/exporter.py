@@ -12,7 +12,7 @@ from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.carrier_sentences import templates_for
-from export.carriers import NUM_SENTENCES, measured_carriers, record_carriers, translate_with
+from export.carriers import measured_carriers, record_carriers, translate_with
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle.bundle import Bundle
@@ -27,7 +27,7 @@ def export_checkpoint(
     options: ExportOptions,
     sentences: Sequence[str] | None = None,
     *,
-    num_carrier_sentences: int = NUM_SENTENCES,
+    num_carrier_sentences: int = 0,
     threads: int = 0,
     on_progress: OnProgress | None = None,
 ) -> ParityReport:
@@ -41,7 +41,7 @@ def export_checkpoint(
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
-        num_carrier_sentences: sentences to measure on which carriers the model copies; with 0,
+        num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.
         on_progress: called by the parity check, as in `export.parity.check_parity`.

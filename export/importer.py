@@ -12,7 +12,7 @@ from typing import Any
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.carrier_sentences import templates_for
-from export.carriers import NUM_SENTENCES, measured_carriers, record_carriers, translate_with
+from export.carriers import measured_carriers, record_carriers, translate_with
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
 from export.foreign import ForeignModel
@@ -59,7 +59,7 @@ def import_directory(
     sentences: Sequence[str] | None = None,
     *,
     num_sentences: int | None = None,
-    num_carrier_sentences: int = NUM_SENTENCES,
+    num_carrier_sentences: int = 0,
     threads: int = 0,
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
@@ -77,7 +77,7 @@ def import_directory(
         sentences: to prove it on; by default `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
             not proven, which its provenance says, and its carriers are not measured.
-        num_carrier_sentences: sentences to measure on which carriers the model copies; with 0,
+        num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
         on_progress: called during the proof, as in `export.parity.check_parity`.

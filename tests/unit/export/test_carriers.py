@@ -75,9 +75,9 @@ def test_the_candidates_fit_into_a_manifest() -> None:
     assert parse_carriers([carrier.to_dict() for carrier in CANDIDATES]) == CANDIDATES
 
 
-def test_an_export_records_them_unless_told_not_to(tmp_path: Path) -> None:
+def test_an_export_records_them_if_it_is_told_to(tmp_path: Path) -> None:
     checkpoint = save(tmp_path / "checkpoint", random_model(tiny_config()))
     export_checkpoint(checkpoint, tmp_path / "a", ExportOptions(), num_carrier_sentences=10)
     assert Bundle.load(tmp_path / "a").carriers == ()  # a random network copies nothing
-    export_checkpoint(checkpoint, tmp_path / "b", ExportOptions(), num_carrier_sentences=0)
+    export_checkpoint(checkpoint, tmp_path / "b", ExportOptions())
     assert "carriers" not in json.loads((tmp_path / "b" / "bundle.json").read_text())

@@ -398,7 +398,13 @@ def test_a_proof_on_a_few_sentences_shows_each(model: Path, tmp_path: Path) -> N
         shown.append((stage, done, total))
 
     made = import_directory(
-        model, tmp_path / "out", ExportOptions(), num_sentences=2, threads=1, on_progress=show
+        model,
+        tmp_path / "out",
+        ExportOptions(),
+        num_sentences=2,
+        num_carrier_sentences=10,
+        threads=1,
+        on_progress=show,
     )
     assert made.proof is not None
     assert made.agreement is not None
