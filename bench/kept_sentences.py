@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from export.carrier_sentences import TEMPLATES
 
 _CARRIERS = re.compile(
-    r"\{\d\}|(?<![\w%])%\d\b|\b(?:XX|ID|AX)\d\b|__\d__|<x\d>|\#\d\#|[\ue000-\uf8ff]", re.VERBOSE
+    r"\{\d\}|(?<![\w%])%\d\b|\b(?:XX|ID|AX)\d\b|\bX\dX\b|<x\d>|\#\d\#|[\ue000-\uf8ff]", re.VERBOSE
 )
 
 

@@ -21,9 +21,12 @@ NUM_SENTENCES = 200
 """Sentences in the list, if the caller does not ask for fewer."""
 CANDIDATES = (
     *DEFAULT_CARRIERS,
-    *(Carrier("__%d__"), Carrier("<x%d>"), Carrier("#%d#"), Carrier("ID%d"), Carrier("AX%d")),
+    *(Carrier("<x%d>"), Carrier("#%d#"), Carrier("ID%d"), Carrier("AX%d"), Carrier("X%dX")),
 )
-"""Forms that are measured for each model, beside its sentinels."""
+"""Forms that are measured for each model, beside its sentinels: signs and capitals in turn.
+
+The included model copies each of them in 95 of 100 sentences or more, but __1__ in 12.
+"""
 _LEAST_KEPT = 0.5
 _MOST = 3  # as many as the server tries
 _FIRST_SHARE = 0.1  # of the list: enough to find those that are not worth the whole
