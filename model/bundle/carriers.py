@@ -96,14 +96,18 @@ def parse_carriers(entries: Any) -> tuple[Carrier, ...]:
 
 
 def in_common(first: Sequence[Carrier], second: Sequence[Carrier]) -> tuple[Carrier, ...]:
-    """The carriers that two models copy, in the first one's order: for a translation by both."""
+    """The carriers that two models copy, in the first one's order: for a translation by both.
+
+    Without any, those of one that the other may copy too: bundles record only the best.
+    """
+    if not first or not second:
+        return ()
     others = {carrier.form: carrier for carrier in second}
     shared = []
     for carrier in first:
         if (other := others.get(carrier.form)) is not None:
-            fewer = carrier.count is not None and other.count is not None
-            shared.append(other if fewer and other.count < carrier.count else carrier)
-    return tuple(shared)
+            shared.append(min(carrier, other, key=lambda each: each.count or 0))
+    return tuple(shared or (each for each in (*first, *second) if each.count is None))
 
 
 def _is_form(form: str) -> bool:

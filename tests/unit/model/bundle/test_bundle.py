@@ -306,6 +306,7 @@ def test_two_models_share_the_carriers_that_both_copy() -> None:
     other = (Carrier("<%d>"), Carrier("sentinels", 4), Carrier("#%d#"))
     assert in_common(one, other) == (Carrier("sentinels", 4), Carrier("<%d>"))
     assert in_common(one, ()) == ()
+    assert in_common(one, (Carrier("#%d#"),)) == (*one[1:], Carrier("#%d#"))
 
 
 def test_a_tokenizer_of_another_size_is_refused(directory: Path) -> None:
