@@ -73,14 +73,14 @@ class Draft:
         return Candidate(put.text, list(links))
 
     def _gap(self, token: str, text: str, span: Span) -> str:
-        """The sign between a thing and a word that the model has glued to its stand-in.
+        """The sign between a number and a word that the model has glued to its stand-in.
 
         It is that of the sentence: {1} thousand can become {1}tausend.
         """
         given, written = self.given.text, self.result.text
         there = given.find(token) + len(token)
         gap = given[there : there + 1]
-        is_glued = text[-1:].isalnum() and written[span.end : span.end + 1].isalpha()
+        is_glued = text[-1:].isdigit() and written[span.end : span.end + 1].isalpha()
         return gap if is_glued and gap in (" ", "-") else ""
 
 

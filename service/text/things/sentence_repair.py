@@ -248,7 +248,8 @@ class SentenceRepair:
             result = yield Attempt(draft.given.text, links=True)
             if result is not None:
                 draft = replace(draft, result=result)
-                best = self._candidate(draft)
+                candidate = self._candidate(draft)
+                best = min(candidate, best, key=self._num_wrong)
         return draft, best
 
     def _num_by_standins(self, candidate: Candidate) -> int:
