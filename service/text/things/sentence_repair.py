@@ -225,7 +225,7 @@ class SentenceRepair:
         everything = self._things.preferred() | missing
         tried = [draft.given.text]
         links = self._links or bool(self._sentence.terms)
-        for standin, places in ((0, missing), (0, everything), (1, missing)):
+        for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
             if self._left <= 0 or not self._num_by_standins(best):
                 break
             given, tokens = self._with_tokens(places, standin)
