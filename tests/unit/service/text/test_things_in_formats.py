@@ -94,7 +94,8 @@ async def in_markdown(below: DamagingTranslator, text: str) -> tuple[str, Sequen
 async def in_po(below: DamagingTranslator, text: str) -> tuple[str, Sequence[Any]]:
     entry = polib.POEntry(msgid=text)
     document = read("a.po", f"{entry}\n")
-    translations, warnings = [], []
+    translations: list[str] = []
+    warnings: list[Any] = []
     for segment in document.segments:
         result = await translated(below, segment.text, segment.mime_type)
         translations.append(result.text)
