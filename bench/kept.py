@@ -2,8 +2,10 @@
 
     python -m bench.kept model/pretrained/en-de --output bench/reports/kept
 
-Each sentence is generated (`kept_sentences.py`), and translated by the server's own stages. It is
-right, warned of, or wrong without a word.
+The model is any bundle: one that ships, a pulled or an imported one. Each sentence is generated
+(`kept_sentences.py`), and translated by the server's own stages. It is right, warned of, or wrong
+without a word. There are sentences in English, German, French and Spanish. Into German, amounts and
+units may be in words; into other languages, they have to keep their signs.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.kept_sentences import KINDS, SampleSentence, sample_sentence
+from bench.kept_sentences import KINDS, Pair, SampleSentence, kinds_for, sample_sentence
 from bench.recompute import REPORT_FILE, store
 from bench.sentence_translator import sentence_translator
 from model.bundle.bundle import Bundle
@@ -30,13 +32,22 @@ def main(
     model: Annotated[Path, typer.Argument(help="A bundle.")] = Path("model/pretrained/en-de"),
     sentences: Annotated[int, typer.Option(min=1)] = 2000,
     seed: int = 1,
+    languages: Annotated[
+        str | None,
+        typer.Option(help="Source and target (en,fr), for a bundle with several directions."),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="A directory for the report.")] = None,
 ) -> None:
     """Translate generated sentences, and print a table of what was kept."""
     rng = random.Random(seed)
-    kinds = list(KINDS)
-    samples = [sample_sentence(rng, kinds[index % len(kinds)]) for index in range(sentences)]
-    outcomes, bare = asyncio.run(translated(model, samples))
+    try:
+        direction = _direction(model, languages)
+        pair = Pair.of(*direction)
+        kinds = kinds_for(pair)
+    except ValueError as exc:  # of a bundle too
+        raise typer.BadParameter(str(exc)) from exc
+    samples = [sample_sentence(rng, kinds[index % len(kinds)], pair) for index in range(sentences)]
+    outcomes, bare = asyncio.run(translated(model, samples, direction))
     summary = summary_of(model, samples, outcomes, bare, seed)
     typer.echo(files(summary)[REPORT_FILE])
     if output is not None:
@@ -44,7 +55,7 @@ def main(
 
 
 async def translated(
-    model: Path, samples: Sequence[SampleSentence]
+    model: Path, samples: Sequence[SampleSentence], direction: tuple[str, str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The translation of each sentence with its outcome, and that of the model alone."""
     from service.text.options import TextOptions
@@ -52,10 +63,10 @@ async def translated(
     from service.text.things.things import ALL_KINDS
 
     texts = [sample.text for sample in samples]
-    async with sentence_translator(model) as sentences:
-        directions = _languages(model)
+    async with sentence_translator(model) as translator:
+        sentences = translator.between(*direction)
         options = TextOptions(verbatim=ALL_KINDS, adapt_letter_case=True)
-        results = await text_translator(sentences, options, directions).translate(texts)
+        results = await text_translator(sentences, options, direction).translate(texts)
         alone = await sentences.translate(texts)
     outcomes = []
     for sample, result in zip(samples, results, strict=True):
@@ -74,9 +85,17 @@ async def translated(
     return outcomes, bare
 
 
-def _languages(model: Path) -> tuple[str, str]:
+def _direction(model: Path, languages: str | None) -> tuple[str, str]:
+    """The codes of source and target, by default those of the bundle.
+
+    Raises:
+        ValueError: the bundle cannot be used, or has no such direction.
+    """
     bundle = Bundle.load(model)
-    return bundle.source_language, bundle.target_language
+    if languages is None:
+        return bundle.source_language, bundle.target_language
+    source, _, target = languages.partition(",")
+    return bundle.directions.choose(source.strip(), target.strip())
 
 
 def summary_of(

@@ -11,6 +11,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from export.carrier_sentences import TEMPLATES
+
+_CARRIERS = re.compile(
+    r"\{\d\}|(?<![\w%])%\d\b|\b(?:XX|ID|AX)\d\b|\bX\dX\b|<x\d>|\#\d\#|[\ue000-\uf8ff]", re.VERBOSE
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The languages of sentences and of their translations, without regions."""
+
+    source: str = "en"
+    target: str = "de"
+
+    @classmethod
+    def of(cls, source: str, target: str) -> Pair:
+        """Of two BCP-47 codes."""
+        return cls(source.partition("-")[0].lower(), target.partition("-")[0].lower())
+
+
+ENGLISH_GERMAN = Pair()
+
 
 @dataclass(frozen=True)
 class SampleThing:
@@ -42,42 +64,13 @@ class SampleSentence:
             wanted = sum(other.text == thing.text for other in self.things)
             if len(re.findall(thing.pattern, translation)) != wanted:
                 return False
-        remains = re.findall(r"\{\d\}|(?<![\w%])%\d\b|\bXX\d\b", translation)
+        remains = _CARRIERS.findall(translation)
         return all(each in self.text for each in remains)
 
 
-TEMPLATES = {
-    1: [
-        *(
-            "{} is on the table.",
-            "{}: the dog saw it first.",
-            "We saw {} in the garden.",
-            "Look at {}.",
-        ),
-        *(
-            "My sister told me that {} was there yesterday.",
-            "The old man and his dog found {} near the river.",
-        ),
-        *(
-            "I don't know what {} means.",
-            "She asked for {}, but nobody had it.",
-            "They were talking about {}",
-        ),
-        *(
-            "If you need {}, please call me.",
-            "There is nothing like {} in our house!",
-            "Do you know {}?",
-        ),
-    ],
-    2: [
-        *("{} and {} are here.", "We saw {} before {} came.", "The letter says {}, and then {}."),
-        *("He gave me {} for {}.", "Please send {} to my brother with {}.", "Is it {} or {}?"),
-    ],
-    3: [
-        *("{}, {} and {} are in the book.", "The man with {} wrote {} and then {}."),
-        *("Take {} first, then {}, and at last {}.",),
-    ],
-}
+LANGUAGES = tuple(TEMPLATES)
+"""Source languages that there are sentences for."""
+# English ones: in other languages, these kinds have the sentences of all others, or none.
 _AT = {
     "time": ["We meet at {}.", "The bus comes at {} every day.", "At {} the shop was closed.",
              "My train leaves at {} tomorrow.", "The film begins at {}, I think."],
@@ -104,49 +97,66 @@ def _letters(rng: random.Random, count: int, of: str = "ABCDEFGHIJKLMNPRSTUVWXYZ
     return "".join(rng.choice(of) for _ in range(count))
 
 
-def _number(rng: random.Random) -> tuple[str, str]:
+def _number(rng: random.Random, pair: Pair) -> tuple[str, str]:
     choice = rng.randrange(5)
     if choice == 0:
         number = str(rng.randrange(13, 2030))
     elif choice == 1:
         whole, rest = rng.randrange(1, 999), rng.randrange(1000)
-        return f"{whole},{rest:03}", rf"(?<![\d.,]){whole}[. \u00a0']?{rest:03}(?![\d.,]\d)"
+        mark, others = (",", ".,") if pair.source == "en" else (".", ".,")
+        if (pair.source == "en") is not (pair.target == "en"):
+            others = "." if mark == "," else ","
+        number = f"{whole}{mark}{rest:03}"
+        return number, rf"(?<![\d.,]){whole}[{others} \u00a0\u202f']?{rest:03}(?![\d.,]\d)"
     elif choice == 2:
-        number = f"{rng.randrange(1, 99)}.{rng.randrange(1, 99)}"
+        mark = "." if pair.source == "en" else ","
+        number = f"{rng.randrange(1, 99)}{mark}{rng.randrange(1, 99)}"
     elif choice == 3:
         number = f"{rng.randrange(1, 29):02}/{rng.randrange(1, 13):02}/{rng.randrange(1990, 2030)}"
     else:
         number = f"{rng.randrange(0, 24)}:{rng.randrange(0, 60):02}"
-    wanted = re.escape(number).replace(r"\.", "[.,]").replace("/", "[/.]").replace(":", "[:.]")
+    wanted = re.sub(r"\\\.|,", "[.,]", re.escape(number)).replace("/", "[/.]").replace(":", "[:.]")
     return number, rf"(?<!\d)(?<!\d[.,:/]){wanted}(?!\d|[.,:/]\d)"
 
 
-def _clock(hour: int, minute: int) -> str:
-    said = rf"0?{hour}[:.]{minute:02}(?: Uhr)?"
-    return rf"(?:{said}|0?{hour} Uhr)" if minute == 0 else said
+# After a whole hour, and between hour and minute, in languages with a word for it.
+_HOURS = {"de": " Uhr", "fr": "[ \u00a0]?h", "nl": " uur"}
+_UNTIL = {"de": "bis", "fr": "à", "nl": "tot"}
 
 
-def _time(rng: random.Random) -> tuple[str, str]:
+def _clock(hour: int, minute: int, target: str) -> str:
+    word = _HOURS.get(target, "")
+    said = rf"0?{hour}[:.]{minute:02}(?:{word})?"
+    if target == "fr":
+        said = rf"(?:{said}|{hour}{word}[ \u00a0]?{minute:02})"
+    return rf"(?:{said}|0?{hour}{word})" if minute == 0 and word else said
+
+
+def _time(rng: random.Random, pair: Pair) -> tuple[str, str]:
     hour, minute = rng.randrange(1, 13), rng.choice([0, 0, 15, 30, 45, rng.randrange(60)])
     half = rng.choice(["am", "pm", "a.m.", "p.m.", "AM", "PM"])
     text = f"{hour}{f':{minute:02}' if minute else ''}{rng.choice([' ', ' ', ''])}{half}"
     there = hour % 12 + (12 if half[0] in "pP" else 0)
-    pattern = rf"(?<!\d)(?<!\d[.:])(?:{_clock(there, minute)}|{re.escape(text.rstrip('.'))})(?!\d)"
-    if half[0] == "p" and minute == 0:
+    pattern = rf"(?<!\d)(?<!\d[.:])(?:{_clock(there, minute, pair.target)}|{re.escape(text.rstrip('.'))})(?!\d)"
+    if half[0] == "p" and minute == 0 and pair.target == "de":
         pattern += rf"|(?<!\d){hour} Uhr (?:nachmittags|abends|am Nachmittag|am Abend)"
     return text, pattern
 
 
-def _times(rng: random.Random) -> tuple[str, str]:
+def _times(rng: random.Random, pair: Pair) -> tuple[str, str]:
     first, second = sorted(rng.sample(range(1, 12), 2))
     half = rng.choice(["am", "pm"])
     more = 12 if half == "pm" else 0
     text = f"{first} {rng.choice(['to', 'to', 'until'])} {second} {half}"
-    one, two = _clock(first + more, 0).replace(" Uhr", "(?: Uhr)?"), _clock(second + more, 0)
-    return text, rf"(?<!\d){one} bis {two}"
+    word = _HOURS.get(pair.target, "")
+    one, two = (_clock(hour + more, 0, pair.target) for hour in (first, second))
+    one = one.replace(word, f"(?:{word})?") if word else one
+    if pair.target not in _HOURS:
+        return text, re.escape(text)
+    return text, rf"(?<!\d){one} {_UNTIL[pair.target]} {two}"
 
 
-def _amount(rng: random.Random) -> tuple[str, str]:
+def _amount(rng: random.Random, pair: Pair) -> tuple[str, str]:
     number = rng.choice(
         [str(rng.randrange(1, 900)), f"{rng.randrange(1, 99)}.{rng.randrange(10, 99)}"]
     )
@@ -160,28 +170,29 @@ def _amount(rng: random.Random) -> tuple[str, str]:
         if len(sign) == 1
         else rng.choice([f"{sign} {number}", f"{number} {sign}"])
     )
-    name = rf"(?:{re.escape(sign)}|{said})"
+    name = rf"(?:{re.escape(sign)}|{said})" if pair.target == "de" else re.escape(sign)
     space = "[ \u00a0]?"
     return text, rf"(?<![\d.,])(?:{name}{space}{wanted}|{wanted}{space}{name})(?!\d)"
 
 
-def _unit(rng: random.Random) -> tuple[str, str]:
+def _unit(rng: random.Random, pair: Pair) -> tuple[str, str]:
     number = rng.randrange(2, 900)
     unit, said = rng.choice(
         [("km", "Kilometern?"), ("kg", "Kilogramm"), ("m²", "Quadratmetern?"), ("%", "Prozent"), ("°C", "Grad Celsius"),
          ("km/h", "Kilometer pro Stunde"), ("cm", "Zentimetern?"), ("GB", "Gigabyte"), ("m³", "Kubikmetern?")]
     )  # fmt: skip
     text = f"{number}{rng.choice(['', ' '])}{unit}"
-    return text, rf"(?<!\d){number}[ \u00a0]?(?:{re.escape(unit)}|{said})(?!\w)"
+    names = f"{re.escape(unit)}|{said}" if pair.target == "de" else re.escape(unit)
+    return text, rf"(?<!\d){number}[ \u00a0]?(?:{names})(?!\w)"
 
 
-def _ordinal(rng: random.Random) -> tuple[str, str]:
+def _ordinal(rng: random.Random, pair: Pair) -> tuple[str, str]:
     number = rng.randrange(13, 99)
     tail = "th" if 10 < number % 100 < 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{tail}", rf"(?<!\d){number}(?:\.|{tail})?(?!\w)"
 
 
-def _quotes(rng: random.Random) -> tuple[str, str]:
+def _quotes(rng: random.Random, pair: Pair) -> tuple[str, str]:
     said = rng.choice(
         ["I am tired", "the dog is here", "no entry", "come home", "good night", "the red house"]
     )
@@ -192,15 +203,18 @@ def _quotes(rng: random.Random) -> tuple[str, str]:
     return f"{opening}{said}{closing}", '["„“»‚‘\'«‹›][^"“”„«»]{3,}?["“”«»‘’\'](?!\\w)'
 
 
-def _verbatim(make: Callable[[random.Random], str]) -> Callable[[random.Random], tuple[str, str]]:
-    def sample(rng: random.Random) -> tuple[str, str]:
+Sampler = Callable[[random.Random, Pair], tuple[str, str]]
+
+
+def _verbatim(make: Callable[[random.Random], str]) -> Sampler:
+    def sample(rng: random.Random, _: Pair) -> tuple[str, str]:
         text = make(rng)
         return text, _exact(text)
 
     return sample
 
 
-def _one_of(*texts: str) -> Callable[[random.Random], tuple[str, str]]:
+def _one_of(*texts: str) -> Sampler:
     return _verbatim(lambda rng: rng.choice(texts))
 
 
@@ -211,14 +225,14 @@ def _joined(rng: random.Random, by: str) -> str:
     return by.join(rng.sample(_NAMES, 2))
 
 
-KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
+KINDS: dict[str, Sampler] = {
     "number": _number,
     "time": _time,
     "range of times": _times,
     "amount": _amount,
     "unit": _unit,
     "ordinal": _ordinal,
-    "numero": lambda rng: (
+    "numero": lambda rng, _: (
         f"{rng.choice(['No.', 'no.'])} {(number := rng.randrange(13, 400))}",
         rf"(?:Nr\.|Nummer|[Nn]o\.|№) {number}(?!\d)",
     ),
@@ -270,33 +284,49 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     "entity": _one_of("&amp;", "&nbsp;", "&#8217;", "&lt;", "&copy;"),
     "code in backticks": _one_of("`ls -l`", "`foo(bar)`", "`x = 1`"),
     "quotes": _quotes,
-    "message": lambda rng: (
+    "message": lambda rng, _: (
         f"{{{rng.choice(_NAMES)}, plural, one {{# dog}} other {{# dogs}}}}",
         r"\{\w+, plural, one \{# [^{}#]+\} other \{# [^{}#]+\}\}",
     ),
 }  # fmt: skip
 _ALONE = {"quotes", "range of times", "message"}
+_ENGLISH = {"time", "range of times", "ordinal", "numero", *_ALONE}
 
 
-def sample_thing(kind: str, rng: random.Random) -> SampleThing:
+def kinds_for(pair: Pair) -> list[str]:
+    """The kinds that there are sentences of.
+
+    Raises:
+        ValueError: there are none, because of the source language.
+    """
+    if pair.source not in LANGUAGES:
+        raise ValueError(
+            f"there are sentences in {', '.join(LANGUAGES)}, but none in {pair.source}"
+        )
+    return [kind for kind in KINDS if pair.source == "en" or kind not in _ENGLISH]
+
+
+def sample_thing(kind: str, rng: random.Random, pair: Pair = ENGLISH_GERMAN) -> SampleThing:
     """A thing of a kind."""
-    return SampleThing(kind, *KINDS[kind](rng))
+    return SampleThing(kind, *KINDS[kind](rng, pair))
 
 
-def sample_sentence(rng: random.Random, kind: str | None = None) -> SampleSentence:
+def sample_sentence(
+    rng: random.Random, kind: str | None = None, pair: Pair = ENGLISH_GERMAN
+) -> SampleSentence:
     """A sentence with one to three things, the first of a kind."""
-    first = kind or rng.choice(list(KINDS))
-    if first in _AT:
-        kinds, templates = [first], _AT[first]
+    first = kind or rng.choice(kinds_for(pair))
+    templates: Sequence[str] = TEMPLATES[pair.source]
+    kinds = [first]
+    if first in _AT and pair.source == "en":
+        templates = _AT[first]
         if rng.random() < 0.3 and first not in _ALONE:
             kinds.append(_other(rng))
             templates = [f"{template[:-1]}, and I saw {{}}." for template in templates]
-    elif first in _ALONE:
-        kinds, templates = [first], TEMPLATES[1]
-    else:
-        kinds = [first, *(_other(rng) for _ in range(rng.choice([0, 0, 1, 1, 2])))]
-        templates = TEMPLATES[len(kinds)]
-    things = [sample_thing(each, rng) for each in kinds]
+    elif first not in _ALONE:
+        kinds += [_other(rng) for _ in range(rng.choice([0, 0, 1, 1, 2]))]
+    templates = [template for template in templates if template.count("{}") == len(kinds)]
+    things = [sample_thing(each, rng, pair) for each in kinds]
     template = rng.choice(templates)
     if template.endswith(".") and template.endswith("{}.") and things[-1].text.endswith("."):
         template = template[:-1]

@@ -66,6 +66,14 @@ def export(
             show_default="no shortlist",
         ),
     ] = None,
+    carrier_sentences: Annotated[
+        int,
+        typer.Option(
+            help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
+            "0 measures nothing.",
+            min=0,
+        ),
+    ] = 200,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
@@ -109,6 +117,7 @@ def export(
                 output,
                 options,
                 lines,
+                num_carrier_sentences=carrier_sentences,
                 threads=threads,
                 on_progress=show,
                 shortlist_from=shortlist_from,

@@ -72,6 +72,14 @@ def import_model(
             show_default="the model's own, if it has one",
         ),
     ] = None,
+    carrier_sentences: Annotated[
+        int,
+        typer.Option(
+            help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
+            "0 measures nothing.",
+            min=0,
+        ),
+    ] = 200,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
@@ -109,6 +117,7 @@ def import_model(
                 _codes(languages),
                 lines,
                 num_sentences=proof_sentences,
+                num_carrier_sentences=carrier_sentences,
                 threads=threads,
                 on_progress=show,
                 origin=origin,

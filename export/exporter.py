@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.carrier_sentences import templates_for
+from export.carriers import measured_carriers, record_carriers, translate_with
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from export.shortlists import record_agreement, shortlist_from_text
@@ -26,6 +28,7 @@ def export_checkpoint(
     options: ExportOptions,
     sentences: Sequence[str] | None = None,
     *,
+    num_carrier_sentences: int = 0,
     threads: int = 0,
     on_progress: OnProgress | None = None,
     shortlist_from: tuple[Path, Path] | None = None,
@@ -40,6 +43,8 @@ def export_checkpoint(
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
+        num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
+            nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.
         on_progress: called by the parity check, as in `export.parity.check_parity`.
         shortlist_from: files of sentences and of their translations, to make a shortlist from.
@@ -69,14 +74,20 @@ def export_checkpoint(
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
+        bundle, sentences = Bundle.load(directory), sentences or SENTENCES
         report = check_parity(
-            Bundle.load(directory),
-            loaded.model,
-            sentences or SENTENCES,
-            threads=threads,
-            on_progress=on_progress,
+            bundle, loaded.model, sentences, threads=threads, on_progress=on_progress
         )
         record_agreement(directory, report.listed)
+        if num_carrier_sentences:
+            tokenizer = bundle.tokenizer()
+            carriers = measured_carriers(
+                translate_with(loaded.model, tokenizer),
+                len(tokenizer.sentinels),
+                templates_for(bundle.source_language, sentences),
+                num_carrier_sentences,
+            )
+            record_carriers(directory, carriers)
         return report
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.carrier_sentences import templates_for
+from export.carriers import measured_carriers, record_carriers, translate_with
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
 from export.foreign import ForeignModel
@@ -58,6 +60,7 @@ def import_directory(
     sentences: Sequence[str] | None = None,
     *,
     num_sentences: int | None = None,
+    num_carrier_sentences: int = 0,
     threads: int = 0,
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
@@ -75,7 +78,9 @@ def import_directory(
             the model translates; by default all that the model has.
         sentences: to prove it on; by default `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
-            not proven, which its provenance says.
+            not proven, which its provenance says, and its carriers are not measured.
+        num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
+            nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
         on_progress: called during the proof, as in `export.parity.check_parity`.
         origin: where the directory is from, for the bundle's provenance.
@@ -144,6 +149,15 @@ def import_directory(
         if sentences:
             proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
+        if sentences and num_carrier_sentences:
+            _log.info("measuring what the model copies")
+            carriers = measured_carriers(
+                translate_with(model, tokenizer),
+                len(tokenizer.sentinels),
+                templates_for(source, sentences),
+                num_carrier_sentences,
+            )
+            record_carriers(temporary, carriers)
     reference = engine.engine if engine is not None else "another engine"
     return Imported(proof, agreement, reference, directions, bundle.name, foreign.search)
 

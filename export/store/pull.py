@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from export.bundle_writer import ExportOptions
+from export.carriers import NUM_SENTENCES
 from export.errors import ExportError
 from export.importer import Imported, import_directory
 from export.marian.binary import read_compressed
@@ -161,6 +162,7 @@ def _pull(
                 made_as,
                 languages,
                 num_sentences=options.num_sentences,
+                num_carrier_sentences=NUM_SENTENCES,
                 threads=options.threads,
                 on_progress=on_progress,
                 origin=origin,

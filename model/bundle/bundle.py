@@ -29,6 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.bundle.calibration import Calibration, CalibrationError
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier, parse_carriers
 from model.bundle.config import ConfigError, ModelConfig
 from model.bundle.directions import Directions
 from model.bundle.held_files import HeldFiles
@@ -194,6 +195,13 @@ class Bundle:
         By the names of `service.domain.requests.SearchOptions`; `beam_size` is always there.
         """
         return dict(self.manifest.get("search", {}))
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Strings that the model copies, best first; by default those that most models copy."""
+        if "carriers" not in self.manifest:
+            return DEFAULT_CARRIERS
+        return parse_carriers(self.manifest["carriers"])
 
     @property
     def origin(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model.bundle.carriers import parse_carriers
 from model.bundle.config import LARGEST_SIZES
 from model.bundle.manifest import (
     ENTRIES,
@@ -75,6 +76,10 @@ def check_consistency(bundle: Bundle) -> None:
         if head is not None and (type(head) is not int or not 0 <= head < config.num_heads):
             raise broken_manifest(bundle.path, "scoring.alignment_head is no attention head")
     _check_tokenizer(bundle)
+    try:
+        parse_carriers(manifest.get("carriers", []))
+    except ValueError as exc:
+        raise broken_manifest(bundle.path, f"carriers{exc}") from exc
     for name in ENTRIES["onnxruntime"]:
         if not _VERSION.fullmatch(manifest["onnxruntime"][name]):
             raise broken_manifest(bundle.path, f"onnxruntime.{name} is not a version number")

@@ -165,6 +165,7 @@ def load_model(
             can_align=bundle.can_align,
             attention=AttentionShape.of(bundle),
             calibration=calibration,
+            carriers=bundle.carriers,
         ),
         origin=bundle.origin,
         observer=observer,

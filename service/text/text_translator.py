@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from model.bundle.carriers import SENTINELS
 from service.text.interface import LinkedTranslator
 from service.text.line_breaks import LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
@@ -27,12 +28,13 @@ def text_translator(
         languages: BCP-47 codes of the texts and of the translations.
     """
     translator: LinkedTranslator = sentences
-    if options.needs_terms:
+    if options.needs_terms or any(carrier.form == SENTINELS for carrier in sentences.carriers):
         rules = TermRules(
             *languages,
             kinds=options.verbatim,
             letter_case=options.adapt_letter_case,
             glossary=options.glossary,
+            carriers=sentences.carriers,
         )
         translator = TermsTranslator(translator, rules, sentences.limits)
     if options.mime_type is not MimeType.PLAIN:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
+from model.bundle.carriers import in_common
 from service.common.fairness import checkpoint
 from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
@@ -39,6 +40,7 @@ class PivotTranslator:
 
     Attributes:
         limits: limits of requests.
+        carriers: strings that both models copy.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class PivotTranslator:
         first_options: TranslateOptions | None = None,
     ) -> None:
         self.limits = first.limits
+        self.carriers = in_common(first.carriers, second.carriers)
         self._first = first
         self._second = second
         self._language = language

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from model.bundle.calibration import Calibration
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from model.bundle.directions import Directions
 from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import Tokenizer
@@ -67,9 +68,11 @@ class Translator:
         attention: the model's attentions; None without an attention graph.
         calibration: converts log-probabilities to expected quality, for one direction; None without
             one.
+        carriers: strings that the model copies, best first.
 
     Attributes:
         limits: limits of requests.
+        carriers: strings that the model copies, best first.
         default_options: options of requests without options.
         stream_options: options of streams without options: greedy search, so that tokens can be
             sent as they are generated.
@@ -91,7 +94,9 @@ class Translator:
         can_align: bool = True,
         attention: AttentionShape | None = None,
         calibration: Calibration | None = None,
+        carriers: Sequence[Carrier] = DEFAULT_CARRIERS,
     ) -> None:
+        self.carriers = tuple(carriers)
         self._calibration = calibration
         self._can_align = can_align
         self._attention = attention

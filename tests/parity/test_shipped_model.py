@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -65,8 +66,12 @@ def test_exporting_the_checkpoint_gives_the_very_bundle_that_ships(tmp_path: Pat
     export_checkpoint(CHECKPOINT, tmp_path / "again", options, threads=1)
     if (calibration := Bundle.load(BUNDLE).calibration()) is not None:  # measured afterwards
         add_calibration(tmp_path / "again", calibration)
-    shipped, again = (d / MANIFEST_FILE for d in (BUNDLE, tmp_path / "again"))
-    assert again.read_text() == shipped.read_text()  # the manifest holds every file's sha256
+    shipped, again = (
+        json.loads((directory / MANIFEST_FILE).read_text())
+        for directory in (BUNDLE, tmp_path / "again")
+    )
+    shipped.pop("carriers", None)  # measured too, which other processors may do otherwise
+    assert again == shipped  # the manifest holds every file's sha256
 
 
 def test_fp32_exports_and_proves_itself(shipped_fp32: tuple[Bundle, ParityReport]) -> None:

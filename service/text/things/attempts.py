@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
+from model.bundle.spans import Span
 from service.text.things.edits import Edit, EditedText
 from service.text.things.things import Occurrences
 from service.text.things.wanted import Candidate, without_double_stop
@@ -60,13 +61,27 @@ class Draft:
             for source, translated in built.items():
                 text = text.replace(source, translated)
             written = self.result.text
-            edits += [Edit(without_double_stop(written, span, text), text) for span in spans]
+            edits += [
+                Edit(without_double_stop(written, span, text), text + self._gap(token, text, span))
+                for span in spans
+            ]
         put = EditedText(self.result.text, edits)
         links = dict.fromkeys(
             Link(self.given.before(link.source), put.after(link.target))
             for link in self.result.links
         )
         return Candidate(put.text, list(links))
+
+    def _gap(self, token: str, text: str, span: Span) -> str:
+        """The sign between a number and a word that the model has glued to its stand-in.
+
+        It is that of the sentence: {1} thousand can become {1}tausend.
+        """
+        given, written = self.given.text, self.result.text
+        there = given.find(token) + len(token)
+        gap = given[there : there + 1]
+        is_glued = text[-1:].isdigit() and written[span.end : span.end + 1].isalpha()
+        return gap if is_glued and gap in (" ", "-") else ""
 
 
 Repair = Generator[Attempt, TextResult | None, Candidate]

@@ -62,23 +62,33 @@ def flaws(
     return [TranslationWarning(kind, what, source) for kind, what in found]
 
 
-def added_numbers(source: str, text: str, things: Sequence[Span], language: str) -> list[str]:
-    """Numbers that only the translation has; none if the sentence has numbers in words.
+def added_numbers(
+    source: str, text: str, source_things: Sequence[Span], things: Sequence[Span], language: str
+) -> list[str]:
+    """Numbers that the translation has beside its things, and the sentence hasn't.
+
+    Numbers of things that are there once more are always added. Others are not, if the sentence
+    has numbers in words.
 
     Args:
         source: the sentence.
         text: the translation.
-        things: places of things in the translation; their numbers don't count.
-        language: BCP-47 code of the sentence. For languages without known words, the result is
-            empty.
+        source_things: places of things in the sentence.
+        things: places of things in the translation.
+        language: BCP-47 code of the sentence. For languages without known words, only numbers of
+            things are found.
     """
-    if not _DIGITS.search(text):
+    found = _DIGITS.findall(_without(text, things))
+    if not found:
         return []
+    others = _DIGITS.findall(_without(source, source_things))
+    of_things = {number for s in source_things for number in _DIGITS.findall(source[slice(*s)])}
+    surplus = Counter(found) - Counter(others)
+    added = [number for number in surplus.elements() if number in of_things]
     pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
     if pattern is None or pattern.search(source):
-        return []
-    found = _DIGITS.findall(_without(text, things))
-    return [number for number in found if number not in source]
+        return added
+    return added + [number for number in found if number not in source]
 
 
 def is_plausible(source: str, text: str) -> bool:

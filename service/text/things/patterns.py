@@ -37,6 +37,8 @@ def _signs(*, normalised: bool) -> str:
 # Letters too that stand for units.
 NORMALISED = _signs(normalised=True) + "′″‴‵‶µªºℓ\u2126\u212a\u212b"
 SYMBOLS = _signs(normalised=False) + "†‡§‰′″"
+PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+"""Characters without a meaning of their own: icons of a font, or a model's sentinels."""
 _RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 _SUFFIXES = (
@@ -134,7 +136,8 @@ THING = re.compile(
         (?:\s[A-Z0-9]{{1,3}})?(?!\w)
       | (?<![\w.,-])\d{{4}}(?:\s\d{{4}}){{2,4}}+(?!\w) )
   | (?P<ORDINAL> (?<![\w.,])\d{{1,6}}+(?:st|nd|rd|th)(?!\w) )
-  | (?P<DECADE> (?<![\w.,])(?:['’]\d0|\d{{2,3}}0)['’]?s(?!\w) )
+  | (?P<DECADE> (?<![\w.,])(?:['’]\d0['’]?|\d{{2,3}}0['’]?|\d0['’])s(?!\w)
+      | (?:(?<=the\s)|(?<=early\s)|(?<=late\s)|(?<=mid[\s-]))\d0s(?!\w) )
   | (?P<UNIT> (?:(?<=[\s(])|\A)[-−+]?{_AMOUNT}
         (?:(?:{_GLUED})|[\s\u00a0\u202f](?:{_APART}))(?![\w/²³%{{]
         |\(\w{{1,64}}\)[A-Za-z]) )                                  # not of 5 %(n)d
@@ -164,6 +167,7 @@ THING = re.compile(
   | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3
       | [{PICTURES}][{_MARKS}]{{0,3}}+(?:\u200d[{PICTURES}][{_MARKS}]{{0,3}}+)*+)++ )
   | (?P<SYMBOL> [{SYMBOLS}] )
+  | (?P<PRIVATE> [{PRIVATE}]++ )
   | (?P<NUMBER> (?:(?:(?<=[\s(])|\A)[-−+±](?=\d))?
         (?<!\w)(?<!\d[.,:/'’-]){_NUMBER}(?![\w\u20e3\ufe0f]) )
     """,

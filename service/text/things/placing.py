@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from model.bundle.carriers import Carrier
 from model.bundle.spans import Span
+from service.text.things.carrying import numbered
 from service.text.things.edits import Edit, EditedText
 from service.text.things.wanted import Candidate, Needs, overlap
 from service.translation.links import Link
@@ -15,7 +17,7 @@ _ENDS = ".!?…。！？:;\"'”»)"
 def with_tokens(
     text: str,
     places: Mapping[Span, str],
-    standin: str,
+    carriers: Sequence[Carrier],
     forms: str,
     others: Iterable[Edit] = (),
 ) -> tuple[EditedText, dict[str, str]]:
@@ -24,7 +26,8 @@ def with_tokens(
     Args:
         text: the sentence.
         places: the string that the translation gets for each part, by the part's place.
-        standin: the format of a token, with a %d for its number.
+        carriers: forms of tokens, best first. The first with enough tokens is used; without one,
+            no part gets a token.
         forms: the translations of the sentence's terms; no token may be part of them.
         others: further edits; those of parts that get a token are left out.
 
@@ -37,15 +40,14 @@ def with_tokens(
             (start, _), before = groups.pop()
             span, put = Span(start, span.end), before + put
         groups.append((span, put))
-    number, edits, tokens = 0, [], {}
-    for span, put in groups:
-        number += 1
-        while standin % number in text or standin % number in forms:
-            number += 1
-        tokens[standin % number] = put
-        edits.append(Edit(span, standin % number))
+    found = (numbered(carrier, len(groups), text, forms) for carrier in carriers)
+    tokens = next((tokens for tokens in found if tokens is not None), None)
+    if tokens is None:
+        tokens, groups = [], []
+    edits = [Edit(span, token) for (span, _), token in zip(groups, tokens, strict=True)]
     edits += (edit for edit in others if not any(overlap(edit.span, span) for span, _ in groups))
-    return EditedText(text, edits), tokens
+    puts = {token: put for (_, put), token in zip(groups, tokens, strict=True)}
+    return EditedText(text, edits), puts
 
 
 def edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = None) -> Candidate:
@@ -74,6 +76,18 @@ def appended(text: str, put: str) -> Edit:
     before = " " if end and not text[end - 1].isspace() else ""
     after = " " if text[end : end + 1].isalnum() else ""
     return Edit(Span(end, end), before + put + after)
+
+
+def copied(text: str) -> Candidate:
+    """The sentence in place of its translation."""
+    whole = Span(0, len(text))
+    return Candidate(text, [Link(whole, whole)])
+
+
+def without_space(text: str, span: Span) -> Edit:
+    """An edit that removes a part of a text, with the space before it."""
+    has_space = text[span.start - 1 : span.start] == " "
+    return Edit(Span(span.start - has_space, span.end), "")
 
 
 def spaced(text: str, span: Span, put: str) -> Edit:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from service.common.fairness import in_thread
+from service.text.things.carrying import invented_privates
 from service.text.things.checks import UNKNOWN, is_plausible
+from service.text.things.edits import Edit, EditedText
+from service.text.things.placing import edited
 from service.text.things.runs import surplus_run
 from service.text.things.scanned import TermRules
+from service.text.things.wanted import Candidate
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 _MAX_SHOWN = 200
@@ -16,14 +20,28 @@ _SMALL_CHARACTERS = 1000
 
 
 async def with_warnings(source: str, result: TextResult, rules: TermRules) -> TextResult:
-    """The result of a text in which no sentence needs care, with warnings."""
+    """The result of a text in which no sentence needs care, with warnings.
+
+    Private characters that the model invented are left out.
+    """
+    spans = invented_privates(result.text, source)
+    if spans:
+        candidate = edited(Candidate(result.text, result.links), [Edit(s, "") for s in spans])
+        result = replace(result, text=candidate.text, links=candidate.links)
     if not rules.kinds or result.error is not None:
         return result
     if len(result.text) <= _SMALL_CHARACTERS:
         found = _looked_at(source, result.text)
     else:
         found = await in_thread(lambda: _looked_at(source, result.text))
+    if spans:
+        found.append(TranslationWarning(WarningKind.SIGNS, "", source[:_MAX_SHOWN]))
     return replace(result, warnings=found) if found else result
+
+
+def without_privates(delta: str, source: str) -> str:
+    """A delta of a stream without private characters that the model invented."""
+    return EditedText(delta, [Edit(s, "") for s in invented_privates(delta, source)]).text
 
 
 def _looked_at(source: str, text: str) -> list[TranslationWarning]:

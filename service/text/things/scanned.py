@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.things.letter_case import LetterCase, letter_case
 from service.text.things.quotes import Quote, apostrophes_of, quotes_of
@@ -25,6 +26,7 @@ class TermRules:
             are tried. "constrain" keeps the translation up to the words for the term, and lets the
             model continue after the term. "replace" puts the term over these words. "stand in" lets
             the model copy a token, which the term then replaces.
+        carriers: strings that the model copies, best first.
     """
 
     source: str
@@ -33,6 +35,7 @@ class TermRules:
     letter_case: bool = True
     glossary: Glossary = NO_GLOSSARY
     term_methods: tuple[str, ...] = ("constrain", "replace", "stand in")
+    carriers: tuple[Carrier, ...] = DEFAULT_CARRIERS
 
 
 _NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
+from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
-from service.text.glossaries.glossary import TermMatch
 from service.text.things.attempts import Attempt, Draft, Repair, rank
+from service.text.things.carrying import invented, needs_carrier
 from service.text.things.checks import added_numbers, flaws
 from service.text.things.edits import Edit, EditedText
 from service.text.things.inner_sentences import (
@@ -22,21 +23,28 @@ from service.text.things.inner_sentences import (
     with_quoted,
 )
 from service.text.things.letter_case import LetterCase, recased, restored
-from service.text.things.placing import appended, edited, linked_place, place, spaced, with_tokens
+from service.text.things.placing import (
+    appended,
+    copied,
+    edited,
+    linked_place,
+    place,
+    spaced,
+    with_tokens,
+    without_space,
+)
 from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence, TermRules
-from service.text.things.things import Form, is_fragile
-from service.text.things.wanted import Candidate, paired, term_needs, thing_needs, with_units
+from service.text.things.term_uses import in_cases, used
+from service.text.things.things import Form
+from service.text.things.wanted import Candidate, term_needs, thing_needs, with_units
 from service.translation.blank_retries import has_word
-from service.translation.links import Link
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 MAX_ATTEMPTS = 4
 """The most translations of one sentence after the first."""
 _MAX_DEPTH = 3
-# Most models copy these reliably: many placeholders of software look so.
-_STANDINS = ("{%d}", "%%%d", "XX%d")
 
 
 class SentenceRepair:
@@ -78,6 +86,7 @@ class SentenceRepair:
         self._set_needs()
         self._work = sentence.text
         self._misplaced: list[str] = []
+        self._invented: list[str] = []
         self.warnings: list[TranslationWarning] = []
 
     def _set_needs(self) -> None:
@@ -104,11 +113,14 @@ class SentenceRepair:
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
         if self._terms:
-            best = self._in_cases(best)
+            best = in_cases(best, self._sentence.terms, self._terms)
             if self._links:
                 best = with_units(best, self._sentence.terms, self._terms)
+        best = self._without_invented(best)
         best = self._things.with_spaces(best, self._sentence.text)
-        best = self._worded(self._restored(self._escaped(best)))
+        best = self._restored(self._escaped(best))
+        if has_word(self._sentence.text) and not has_word(best.text):
+            best = copied(self._sentence.text)
         self.warnings = self._all_warnings(best)
         return best
 
@@ -139,14 +151,6 @@ class SentenceRepair:
         self._sentence = replace(sentence, case=LetterCase.USUAL)
         return draft
 
-    def _worded(self, candidate: Candidate) -> Candidate:
-        """The candidate; the sentence itself in place of one that lost all its words."""
-        text = self._sentence.text
-        if has_word(candidate.text) or not has_word(text):
-            return candidate
-        whole = Span(0, len(text))
-        return Candidate(text, [Link(whole, whole)] if self._links else [])
-
     def _restored(self, candidate: Candidate) -> Candidate:
         case = self._sentence.case
         if case is LetterCase.USUAL:
@@ -160,11 +164,19 @@ class SentenceRepair:
         """The sentence as the model reads it first: stand-ins for what it would damage."""
         if self._is_shown:
             return EditedText(self._work, ()), {}
-        return with_tokens(self._work, self._fragile(), _STANDINS[0], self._forms, self._plain())
+        return self._with_tokens(self._fragile())
+
+    def _with_tokens(
+        self, places: Mapping[Span, str], first: int = 0
+    ) -> tuple[EditedText, dict[str, str]]:
+        """The sentence with carriers in place of some parts, of the model's `first` form on."""
+        carriers = self._rules.carriers[first:]
+        return with_tokens(self._work, places, carriers, self._forms, self._plain())
 
     def _fragile(self) -> dict[Span, str]:
         things = self._sentence.things
-        return {t.span: t.text for t in things if is_fragile(t) or t.span in self._built}
+        built, carriers = self._built, self._rules.carriers
+        return {t.span: t.text for t in things if t.span in built or needs_carrier(t, carriers)}
 
     def _plain(self) -> Iterator[Edit]:
         """Times and escaped marks, in the form that the model reads."""
@@ -202,7 +214,8 @@ class SentenceRepair:
         if not self._sentence.things:
             return []
         text, places = self._sentence.text, self._places(candidate)
-        return added_numbers(text, candidate.text, places, self._rules.source)
+        spans = [thing.span for thing in self._sentence.things]
+        return added_numbers(text, candidate.text, spans, places, self._rules.source)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
@@ -211,28 +224,38 @@ class SentenceRepair:
         missing = self._fragile() | dict(self._things.missing(best))
         everything = self._things.preferred() | missing
         tried = [draft.given.text]
+        links = self._links or bool(self._sentence.terms)
         for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
-            if self._left <= 0 or not self._num_wrong(best):
+            if self._left <= 0 or not self._num_by_standins(best):
                 break
-            given, tokens = with_tokens(
-                self._work, places, _STANDINS[standin], self._forms, self._plain()
-            )
+            given, tokens = self._with_tokens(places, standin)
             if not tokens or given.text in tried:
                 continue
             tried.append(given.text)
+            # Alignments take long: only what remains missing needs them.
+            result = yield Attempt(given.text, links=links or self._left == 1)
             self._left -= 1
-            result = yield Attempt(given.text, links=True)
             if result is None:
                 continue
             made = Draft(given, tokens, result)
             candidate = self._candidate(made)
-            # Of equals, one with links: what is missing can be put where it belongs.
-            if (self._num_wrong(candidate), not candidate.links) < (
-                self._num_wrong(best),
-                not best.links,
-            ):
+            # Of equals, one with a stand-in: its remains show where the thing belongs.
+            is_first = draft.given.text == tried[0] and not best.links
+            if self._num_wrong(candidate) - is_first < self._num_wrong(best):
                 draft, best = made, candidate
+        if self._left > 0 and self._things.missing(best) and not best.links:
+            self._left -= 1
+            result = yield Attempt(draft.given.text, links=True)
+            if result is not None:
+                draft = replace(draft, result=result)
+                candidate = self._candidate(draft)
+                best = min(candidate, best, key=self._num_wrong)
         return draft, best
+
+    def _num_by_standins(self, candidate: Candidate) -> int:
+        """The number of flaws without those that are mended in other ways."""
+        others = (WarningKind.QUOTES, WarningKind.REPETITION)
+        return self._num_wrong(candidate) - sum(f.kind in others for f in self._flaws(candidate))
 
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
@@ -254,7 +277,7 @@ class SentenceRepair:
             text, run = self._work, own_run(self._work)
             if run is not None:
                 places = self._fragile() | {run: text[slice(*run)]}
-                given, tokens = with_tokens(text, places, _STANDINS[0], self._forms, self._plain())
+                given, tokens = self._with_tokens(places)
                 draft = replace(draft, given=given, standins=tokens)
             result = yield Attempt(draft.given.text, links=True, repeats=run is not None)
             if result is not None:
@@ -262,6 +285,16 @@ class SentenceRepair:
                 if self._num_wrong(candidate) < self._num_wrong(best):
                     return candidate
         return best
+
+    def _without_invented(self, candidate: Candidate) -> Candidate:
+        """The candidate without carriers that the model made up."""
+        spans = invented(
+            candidate.text,
+            (*self._rules.carriers, *DEFAULT_CARRIERS),
+            *(self._sentence.text, self._forms, *self._built.values()),
+        )
+        self._invented = [candidate.text[slice(*span)] for span in spans]
+        return edited(candidate, [without_space(candidate.text, span) for span in spans])
 
     def _has(self, kind: WarningKind, candidate: Candidate) -> bool:
         return any(flaw.kind is kind for flaw in self._flaws(candidate))
@@ -272,6 +305,7 @@ class SentenceRepair:
         text = self._sentence.text
         found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
         found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
+        found += [(WarningKind.SIGNS, what) for what in self._invented]
         added = self._added(candidate) + self._things.repeated(candidate)
         found += [(WarningKind.ADDED, what) for what in added]
         return [TranslationWarning(*each, text) for each in found] + self._flaws(candidate)
@@ -347,9 +381,7 @@ class SentenceRepair:
         if method == "stand in":
             put = {match.span: match.form for match in self._sentence.terms}
             kept = self._things.preferred() if draft.standins else self._fragile()
-            given, tokens = with_tokens(
-                self._work, {**kept, **put}, _STANDINS[0], self._forms, self._plain()
-            )
+            given, tokens = self._with_tokens({**kept, **put})
             return Attempt(given.text, links=True), given, tokens
         there = linked_place(
             Candidate(draft.result.text, draft.result.links), draft.given.after(span), len(form)
@@ -363,37 +395,6 @@ class SentenceRepair:
         there = place(candidate, span, form, self._things, self._terms)
         return edited(candidate, [Edit(there, form)], span) if there else candidate
 
-    def _in_cases(self, candidate: Candidate) -> Candidate:
-        """Give each translation of a term its letter case, where the sentence has it in several.
-
-        A model writes all as the first one.
-        """
-        matches: dict[str, list[TermMatch]] = {}
-        for match in self._sentence.terms:
-            matches.setdefault(match.entry.source, []).append(match)
-        several = {
-            source: same
-            for source, same in matches.items()
-            if len({match.form for match in same}) > 1
-        }
-        if not several:
-            return candidate
-        found, edits = self._terms.found(candidate), []
-        for source, same in several.items():
-            for match, there in paired(same, found[source], candidate):
-                written = candidate.text[there.start : there.end]
-                opens = not has_word(candidate.text[: there.start])
-                if (changed := match.in_case(written, opens=opens)) != written:
-                    edits.append(Edit(there, changed))
-        return edited(candidate, edits)
-
     def used(self, candidate: Candidate) -> dict[str, int]:
-        """The number of times that a candidate uses each term, at most its number in the sentence.
-
-        The keys are the terms as in the glossary.
-        """
-        found = self._terms.found(candidate)
-        counts: dict[str, int] = {}
-        for match in self._sentence.terms:
-            counts[match.entry.source] = counts.get(match.entry.source, 0) + 1
-        return {source: min(count, len(found[source])) for source, count in counts.items()}
+        """As `term_uses.used`."""
+        return used(candidate, self._sentence.terms, self._terms)

@@ -9,42 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack
 
-from service.common.fairness import checkpoint, in_thread, on_loop
+from service.common.fairness import checkpoint
 from service.errors import InvalidArgumentError
+from service.text.glossaries.glossary import NO_GLOSSARY
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.spacing import without_invented_spaces
 from service.text.things.attempts import Attempt, Repair
-from service.text.things.plain_checks import with_warnings
+from service.text.things.part_windows import windows_of
+from service.text.things.plain_checks import with_warnings, without_privates
 from service.text.things.scanned import TermRules
 from service.text.things.sentence_repair import SentenceRepair
-from service.text.things.text_parts import may_need_care, parts_of
+from service.text.things.text_parts import may_need_care
 from service.text.windows import cancelled, in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
-from service.translation.preparation import (
-    FEW_CHARACTERS,
-    are_long,
-    normalised_lengths,
-    portions,
-)
+from service.translation.preparation import are_long, normalised_lengths
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Parts of texts that are in translation together, twice: as many sentences as a model has room for.
-_WINDOW = 256
 # Sentences of a stream that are translated before their turn.
 _AHEAD = 8
-# Texts of so many characters are divided within some milliseconds, on the event loop.
-_SMALL_CHARACTERS = 500
 # Of so many it is asked within some milliseconds whether there is anything to take care of.
 _SCAN_CHARACTERS = 20_000
 # No sequence of so many tokens occurs twice in a translation that must not repeat itself.
@@ -93,7 +84,7 @@ class TermsTranslator:
             if are_long(texts):
                 await self._below.enter(options, **arguments)
             call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
-            windows = _windows(texts, rules, options)
+            windows = windows_of(texts, rules, options)
             async with contextlib.aclosing(in_windows(windows, call.translate)) as translated:
                 async for parts in translated:
                     for part in parts:
@@ -126,54 +117,12 @@ class TermsTranslator:
                 if are_long([text]):
                     await self._below.enter(options, **arguments)
                 call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
-                windows = _windows([text], rules, options)
+                windows = windows_of([text], rules, options)
                 async with contextlib.aclosing(_streamed(windows, call)) as events:
                     async for event in events:
                         yield event
         except InvalidArgumentError as exc:
             raise renamed(exc, "content") from exc
-
-
-async def _windows(
-    texts: Sequence[str], rules: TermRules, options: TranslateOptions
-) -> AsyncIterator[list[TranslatedPart]]:
-    """The parts of all texts, in order, so many at a time."""
-    window: list[TranslatedPart] = []
-    async for parts in _divided(texts, rules, options):
-        window += parts
-        if len(window) >= _WINDOW:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
-async def _divided(
-    texts: Sequence[str], rules: TermRules, options: TranslateOptions
-) -> AsyncIterator[list[TranslatedPart]]:
-    """Some of the next parts, again and again."""
-
-    def divide(index: int, text: str) -> Iterator[TranslatedPart]:
-        for part in parts_of(text, rules, split_sentences=options.split_sentences):
-            yield TranslatedPart(part, index)
-
-    is_short = sum(map(len, texts)) <= FEW_CHARACTERS
-    index = 0
-    for portion in portions(texts, _SMALL_CHARACTERS):
-        divided = itertools.chain.from_iterable(map(divide, itertools.count(index), portion))
-        index += len(portion)
-        if is_short:
-            yield list(divided)
-        elif sum(map(len, portion)) <= _SMALL_CHARACTERS:
-            yield await on_loop(functools.partial(list, divided))
-        else:
-            take = functools.partial(_some, divided)
-            while parts := await in_thread(take):
-                yield parts
-
-
-def _some(parts: Iterator[TranslatedPart]) -> list[TranslatedPart]:
-    return list(itertools.islice(parts, _WINDOW))
 
 
 async def _streamed(
@@ -226,7 +175,7 @@ def _fitting(rules: TermRules, options: TranslateOptions) -> TermRules:
     a given beginning is the model's own.
     """
     if options.target_prefix:
-        return TermRules(rules.source, rules.target, frozenset(), letter_case=False)
+        return replace(rules, kinds=frozenset(), letter_case=False, glossary=NO_GLOSSARY)
     return replace(rules, letter_case=False) if options.returns_sentences else rules
 
 
@@ -280,6 +229,8 @@ class _Call:
             if isinstance(event, TextResult):
                 event = await with_warnings(part.part.text, event, self._rules)
                 part.take(event, seconds)
+            else:
+                event = StreamDelta(without_privates(event.text, part.part.text))
             yield event
 
     @property

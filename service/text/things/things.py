@@ -14,6 +14,7 @@ from service.text.things.patterns import (
     CURRENCIES,
     NORMALISED,
     PICTURES,
+    PRIVATE,
     SOUND,
     SYMBOLS,
     THING,
@@ -72,6 +73,7 @@ class Form(enum.Enum):
     NAME = "name"
     ACRONYM = "acronym"
     SIGN = "sign"
+    PRIVATE = "private"
     SOUND = "sound"
     FOREIGN = ThingKind.FOREIGN
 
@@ -95,6 +97,7 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.NAME: ThingKind.IDENTIFIER,
     Form.ACRONYM: ThingKind.IDENTIFIER,
     Form.SIGN: ThingKind.SYMBOL,
+    Form.PRIVATE: ThingKind.SYMBOL,
     Form.SOUND: ThingKind.FOREIGN,
 }
 
@@ -119,6 +122,7 @@ _FRAGILE = frozenset(
     [
         *(Form.TEMPLATE, Form.MESSAGE, Form.SHORTCODE, Form.FEET, Form.PHONE, Form.GROUPS),
         *(Form.PATH, Form.HOST, Form.IDENTIFIER, Form.SIGN, Form.SOUND, Form.FOREIGN),
+        Form.PRIVATE,
     ]
 )
 """Forms that most models damage, and the sentence with them."""
@@ -127,7 +131,7 @@ _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 # Without one of these characters or patterns, a text has no thing.
 _ASCII_SIGNS = b"0123456789{%$<`@/\\#_[+"
 _SIGN = re.compile(
-    rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}]"
+    rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}{PRIVATE}]"
     r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
 )
 _SHAPES = bytes(

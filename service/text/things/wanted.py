@@ -235,7 +235,9 @@ def thing_needs(
     for name, same in places.items():
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
-            needs[name] = Need(spans, (built[same[0].span],), may_repeat=True)
+            put = built[same[0].span]
+            is_one = list(built.values()).count(put) == len(spans)
+            needs[name] = Need(spans, (put,), may_repeat=not is_one)
             continue
         forms = forms_of(same[0], source, target)
         is_other_time = same[0].form is Form.TIME and num_times > 1

@@ -398,13 +398,20 @@ def test_a_proof_on_a_few_sentences_shows_each(model: Path, tmp_path: Path) -> N
         shown.append((stage, done, total))
 
     made = import_directory(
-        model, tmp_path / "out", ExportOptions(), num_sentences=2, threads=1, on_progress=show
+        model,
+        tmp_path / "out",
+        ExportOptions(),
+        num_sentences=2,
+        num_carrier_sentences=10,
+        threads=1,
+        on_progress=show,
     )
     assert made.proof is not None
     assert made.agreement is not None
     assert made.proof.num_sentences == made.agreement.num_sentences == 2
     assert shown[:3] == [("comparing with transformers", done, 2) for done in range(3)]
     assert torch.get_num_threads() == 1
+    assert Bundle.load(tmp_path / "out").carriers == ()  # measured: random weights copy nothing
 
 
 def test_an_import_without_a_proof_says_so(
@@ -418,6 +425,7 @@ def test_an_import_without_a_proof_says_so(
     assert "- not proven: nothing shows that it translates like the model" in result.output
     assert "comparing" not in result.output
     bundle = Bundle.load(output)
+    assert "carriers" not in bundle.manifest
     assert bundle.manifest["provenance"]["proof"] is None
     assert bundle.manifest["provenance"]["agreement"] is None
     assert bundle.origin == "imported from model (MarianMT, not proven)"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from model.bundle.bundle import Bundle
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier, in_common
 from model.bundle.manifest import (
     BundleCorruptError,
     BundleError,
@@ -262,6 +263,50 @@ def test_directions_have_to_make_sense(directory: Path, directions: Any, message
 
 def test_a_bundle_without_directions_has_one(directory: Path) -> None:
     assert list(Bundle.load(directory).directions) == [("en", "de")]
+
+
+def test_carriers_are_read_in_their_order(directory: Path) -> None:
+    assert Bundle.load(directory).carriers == DEFAULT_CARRIERS
+    carriers = (Carrier("sentinels", 16, 0.99), Carrier("<%d>", kept=0.5), Carrier("#%d#"))
+    entries = [carrier.to_dict() for carrier in carriers]
+    edit(directory, lambda manifest: manifest.update(carriers=entries))
+    assert Bundle.load(directory).carriers == carriers
+    edit(directory, lambda manifest: manifest.update(carriers=[]))
+    assert Bundle.load(directory).carriers == ()
+
+
+@pytest.mark.parametrize(
+    ("carriers", "message"),
+    [
+        (None, "carriers is not a list of 8 entries at most"),
+        ([{"form": "{%d}"}] * 9, "carriers is not a list of 8 entries at most"),
+        (["{%d}"], r"carriers\[0\] is not an object"),
+        ([{"form": "{}"}], r"carriers\[0\].form is neither"),
+        ([{"form": "%d"}], r"carriers\[0\].form is neither"),
+        ([{"form": "7%d"}], r"carriers\[0\].form is neither"),
+        ([{"form": "%d%d"}], r"carriers\[0\].form is neither"),
+        ([{"form": "a %d"}], r"carriers\[0\].form is neither"),
+        ([{"form": "x" * 20 + "%d"}], r"carriers\[0\].form is neither"),
+        ([{"form": "{%d}"}, {"form": "{%d}"}], r"carriers\[1\].form is there twice"),
+        ([{"form": "{%d}", "count": 3}], r"carriers\[0\].count is for"),
+        ([{"form": "sentinels"}], r"carriers\[0\].count is not between 1 and 100"),
+        ([{"form": "sentinels", "count": 0}], r"carriers\[0\].count is not between"),
+        ([{"form": "{%d}", "kept": 1.5}], r"carriers\[0\].kept is not between 0 and 1"),
+        ([{"form": "{%d}", "kept": True}], r"carriers\[0\].kept is not between 0 and 1"),
+    ],
+)
+def test_carriers_have_to_make_sense(directory: Path, carriers: Any, message: str) -> None:
+    edit(directory, lambda manifest: manifest.update(carriers=carriers))
+    with pytest.raises(BundleCorruptError, match=message):
+        Bundle.load(directory)
+
+
+def test_two_models_share_the_carriers_that_both_copy() -> None:
+    one = (Carrier("sentinels", 8), Carrier("{%d}"), Carrier("<%d>"))
+    other = (Carrier("<%d>"), Carrier("sentinels", 4), Carrier("#%d#"))
+    assert in_common(one, other) == (Carrier("sentinels", 4), Carrier("<%d>"))
+    assert in_common(one, ()) == ()
+    assert in_common(one, (Carrier("#%d#"),)) == (*one[1:], Carrier("#%d#"))
 
 
 def test_a_tokenizer_of_another_size_is_refused(directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from model.bundle.spans import Span
 from service.text.things.checks import added_numbers, flaws, is_plausible
 from service.text.things.messages import branches_of, messages_of
 from service.text.things.quotes import apostrophes_of, quotes_of
@@ -38,6 +39,7 @@ FORMS = {
     Form.PLACEHOLDER: ["%s%s", "%d%%", "%'d", "{0}", ":name", "<0>"],
     Form.SHORTCODE: [":smile:", ":+1:"],
     Form.SIGN: ["½", "x²", "H₂O", "①", "1½"],
+    Form.PRIVATE: ["\ue001", "\uf101\uf102", "\U000f0001"],
     Form.FOREIGN: ["Киев", "猫", "שלום", "Доброе утро"],
     Form.SOUND: ["hahaha", "Aaaaah"],
     Form.FEET: ["5′11″", "6'2\""],
@@ -89,9 +91,11 @@ def test_repetition_is_cut_to_that_of_the_source() -> None:
 
 
 def test_numbers_that_a_sentence_does_not_have() -> None:
-    assert added_numbers("We meet there.", "Wir treffen uns um 7.", [], "en") == ["7"]
-    assert not added_numbers("Seven dogs.", "7 Hunde.", [], "en")
-    assert not added_numbers("Nothing is known.", "7 Hunde.", [], "xx")
+    assert added_numbers("We meet there.", "Wir treffen uns um 7.", [], [], "en") == ["7"]
+    assert not added_numbers("Seven dogs.", "7 Hunde.", [], [], "en")
+    assert not added_numbers("Nothing is known.", "7 Hunde.", [], [], "xx")
+    twice = "Das 13. 13th Haus."
+    assert added_numbers("The 13th house.", twice, [Span(4, 8)], [Span(4, 7)], "en") == ["13"]
 
 
 def test_plausible_lengths() -> None:

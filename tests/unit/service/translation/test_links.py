@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
 from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import RunnerLimits
@@ -84,6 +85,7 @@ async def test_nothing_is_scored_unless_links_are_wanted(tokenizer: Tokenizer) -
 def test_a_request_that_asks_for_nothing_else_has_no_stage(tokenizer: Tokenizer) -> None:
     class Sentences:
         translate = stream = None
+        carriers = DEFAULT_CARRIERS
 
     sentences: Any = Sentences()
     assert text_translator(sentences, TextOptions()) is sentences
