@@ -80,10 +80,9 @@ def export_checkpoint(
         )
         record_agreement(directory, report.listed)
         if num_carrier_sentences:
-            tokenizer = bundle.tokenizer()
             carriers = measured_carriers(
-                translate_with(loaded.model, tokenizer),
-                len(tokenizer.sentinels),
+                translate_with(loaded.model, loaded.tokenizer),
+                len(loaded.tokenizer.sentinels),
                 templates_for(bundle.source_language, sentences),
                 num_carrier_sentences,
             )
