@@ -116,7 +116,7 @@ class PublishedModel:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Its place among the models of its pair, the preferred one with the smallest."""
+        """The place among the models of a pair; the preferred one has the smallest."""
         return _place(self.release, _RELEASES), _place(self.architecture, TYPES)
 
 

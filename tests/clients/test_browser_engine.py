@@ -78,7 +78,7 @@ def test_the_engine_of_firefox_translates_alike(
     texts = [" ".join(text.split()[:2]).rstrip(".?!") for text in sentences(12)]
     write_student(tmp_path / "ours", tmp_path / "student", "int8", texts)
     shutil.copy(HERE / "browser_engine.mjs", project)
-    # Its worker is CommonJS, which its package.json does not say.
+    # The worker is CommonJS, which the package.json does not say.
     (project / ENGINE / "worker" / "package.json").write_text('{"type": "commonjs"}')
     with served(tmp_path / "student") as address:
         registry = write_registry(tmp_path / "student", address)

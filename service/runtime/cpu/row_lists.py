@@ -199,6 +199,6 @@ class RowLists:
         self._uses = self._uses[used]
         self._column_of[:] = _PADDING
         self._column_of[self.shared["column_ids"][1:]] = np.arange(1, num_used)
-        for row in np.flatnonzero(self.is_listed):
+        for row in np.flatnonzero(self.is_listed).tolist():
             self._columns(row)[:] = place_of[self._columns(row)]
         self._resize(num_used + -num_used % _COLUMNS)

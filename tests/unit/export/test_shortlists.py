@@ -59,7 +59,7 @@ def test_a_student_has_its_lexicon(tmp_path: Path) -> None:
     bundle = Bundle.load(tmp_path / "bundle")
     found = load_shortlist(bundle)
     assert found is not None
-    # Its own piece and </s>, but never <unk>, which is among the first.
+    # The piece itself and </s>, but never <unk>, which is among the first.
     assert found.target_ids([20]).tolist() == sorted({0, *range(2, 10), 20, *LISTS[20]})
     agreement = bundle.manifest["shortlist"]["agreement"]
     assert agreement["num_sentences"] == 3
