@@ -82,5 +82,5 @@ def test_the_way_back_to_transformers(checkpoint: Path, tmp_path: Path) -> None:
     assert "transformers has no network with positions = 'learned'" in text
     code, text = run(checkpoint, "--output", tmp_path / "library", "--format", "gguf")
     assert code == 1
-    assert "--format must be bundle or huggingface" in text
+    assert "--format must be bundle, marian or huggingface" in text
     assert not (tmp_path / "library").exists()
