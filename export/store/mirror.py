@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 2**16
 _SECONDS = (10.0, 60.0)  # to connect, and between two reads
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
+_LENGTH = re.compile(r"\d{1,18}")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BEGINS_ANEW = 416  # what was asked for is no part of the file any more
@@ -82,17 +83,23 @@ def mirror_of(url: str) -> Mirror:
     Raises:
         ExportError: it is none of these, or no such directory exists.
     """
-    parts = urlsplit(url)
+    # An address that can't be parsed may have a password at any place: it is not repeated.
+    shown = "the address" if "@" in url else repr(url[:200])
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError as exc:
+        raise ExportError(f"--models-url: {shown} is damaged; a port has up to 65535") from exc
     if parts.scheme in ("http", "https"):
-        if not parts.hostname or parts.query or parts.fragment:
-            raise ExportError(f"--models-url: {_public(url)!r} has no host, or more than a path")
+        if not is_whole:
+            raise ExportError(f"--models-url: {shown} has no host, or more than a path")
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             _log.warning("%s has no TLS: whoever is in between can replace models", _public(url))
         return HttpMirror(url.rstrip("/"))
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         directory = Path(url2pathname(parts.path))
     elif "://" in url:
-        raise ExportError(f"--models-url: {url!r:.200} is not https://, file:// or a directory")
+        raise ExportError(f"--models-url: {shown} is not https://, file:// or a directory")
     else:
         directory = Path(url)
     if not directory.is_dir():
@@ -150,16 +157,20 @@ class HttpMirror:
                 f"{self._url}/{path}", headers=headers, stream=True, timeout=_SECONDS
             ) as response:
                 self._check(response, address)
-                yield _opened(response, start if headers else 0, address)
+                yield _opened(response, start if headers else 0, version, address)
         except requests.exceptions.RequestException as exc:
             cause = _cause(exc)
-            is_final = isinstance(exc, (requests.exceptions.InvalidURL, requests.TooManyRedirects))
+            if isinstance(exc, requests.exceptions.InvalidURL):  # its text may have a password
+                raise ExportError(f"{address} is, or leads to, an invalid address") from exc
+            # No other attempt differs: a redirect to ftp://, or in a circle, is a ValueError.
+            is_final = isinstance(exc, (ValueError, requests.TooManyRedirects))
             if is_final or isinstance(cause, ssl.SSLCertVerificationError):
                 raise ExportError(f"{address}: {cause}") from exc
             raise TransientError(str(cause) or type(cause).__name__) from exc
 
     def _check(self, response: requests.Response, address: str) -> None:
-        if self._url.startswith("https:") and not response.url.startswith("https:"):
+        urls = [each.url for each in (*response.history, response)]
+        if self._url.startswith("https:") and not all(url.startswith("https:") for url in urls):
             raise ExportError(f"{address} leads to an address without TLS")
         status = response.status_code
         if status in _AGAIN:
@@ -169,9 +180,11 @@ class HttpMirror:
         raise ExportError(f"{address}: the server answers {status} {response.reason}")
 
 
-def _opened(response: requests.Response, start: int, address: str) -> OpenedFile:
+def _opened(response: requests.Response, start: int, version: str, address: str) -> OpenedFile:
     headers = response.headers
-    if response.status_code == _BEGINS_ANEW:
+    # Some servers give a part of any version, whatever If-Range says.
+    is_other = response.status_code == 206 and _version(headers) not in ("", version)
+    if response.status_code == _BEGINS_ANEW or is_other:
         return OpenedFile(iter(()), 0, None, "")
     chunks = response.iter_content(_CHUNK)
     if response.status_code == 206:
@@ -182,13 +195,16 @@ def _opened(response: requests.Response, start: int, address: str) -> OpenedFile
     if "Content-Encoding" in headers:  # against our wish: lengths and offsets are of other bytes
         return OpenedFile(chunks, 0, None, "")
     length = headers.get("Content-Length", "")
-    return OpenedFile(chunks, 0, int(length) if length.isdecimal() else None, _version(headers))
+    total = int(length) if _LENGTH.fullmatch(length) else None
+    return OpenedFile(chunks, 0, total, _version(headers))
 
 
 def _version(headers: Any) -> str:
     """The value for If-Range: a strong entity tag, or a date."""
     tag = str(headers.get("ETag", ""))
-    return tag if tag.startswith('"') else str(headers.get("Last-Modified", ""))
+    version = tag if tag.startswith('"') else str(headers.get("Last-Modified", ""))
+    # Others are no value of a header that is sent back.
+    return version if version.isascii() and version.isprintable() else ""
 
 
 def _public(url: str) -> str:

@@ -91,6 +91,24 @@ def test_a_file_that_changed_in_between_begins_anew(server: MirrorServer, file: 
     assert file.read_bytes() == CONTENT
 
 
+def test_parts_of_two_versions_are_not_joined(server: MirrorServer, file: Path) -> None:
+    """Some servers give a part of any version."""
+    server.ignores_versions = True
+    (server.directory / "models" / "a.bin").write_bytes(CONTENT[::-1])
+    server.cuts["a.bin"] = [300_000, *[0] * 5]
+    with pytest.raises(ExportError, match="did not arrive"):
+        get(server, file)
+    (server.directory / "models" / "a.bin").write_bytes(CONTENT)
+    get(server, file)
+    assert file.read_bytes() == CONTENT
+
+
+def test_a_length_of_thousands_of_digits_is_none(server: MirrorServer, file: Path) -> None:
+    server.length = "9" * 5000
+    get(server, file)
+    assert file.read_bytes() == CONTENT
+
+
 def test_a_part_longer_than_the_file_begins_anew(server: MirrorServer, file: Path) -> None:
     server.cuts["a.bin"] = [0] * 6
     with pytest.raises(ExportError):
@@ -135,6 +153,17 @@ def test_tls_is_checked_and_not_left(
         secure.redirects["/models/a.bin"] = f"{server.url}/models/a.bin"
         with pytest.raises(ExportError, match=r"a\.bin leads to an address without TLS"):
             get(secure, file)
+        # Back to TLS: whoever is in between could have said where.
+        server.redirects["/models/a.bin"] = f"{secure.url}/models/b.bin"
+        (server.directory / "models" / "b.bin").write_bytes(CONTENT)
+        with pytest.raises(ExportError, match=r"a\.bin leads to an address without TLS"):
+            get(secure, file)
+        for other in ("file:///etc/passwd", "ftp://127.0.0.1/models/a.bin"):
+            secure.redirects["/models/a.bin"] = other
+            asked = len(secure.asked("a.bin"))
+            with pytest.raises(ExportError, match=r"a\.bin: No connection adapters"):
+                get(secure, file)
+            assert len(secure.asked("a.bin")) == asked + 1
         secure.redirects["/models/a.bin"] = f"{secure.url}/models/a.bin"
         with pytest.raises(ExportError, match=r"models/a\.bin: Exceeded 30 redirects"):
             get(secure, file)
@@ -174,12 +203,27 @@ def test_from_a_directory(server: MirrorServer, file: Path, form: str) -> None:
         ("file://other/x", "is not https://, file:// or a directory"),
         ("/does/not/exist", "there is no directory /does/not/exist"),
         ("https:///x", "has no host"),
-        ("https://me:secret@example.org/x?a=b", "'https://example.org/x.*has no host, or more"),
+        ("https://me:secret@example.org/x?a=b", "the address has no host, or more"),
+        ("ftp://me:secret@example.org/x", "the address is not https://, file://"),
+        ("https:me:secret@example.org", "the address has no host"),
+        ("https://me:se#secret@example.org/x", "the address is damaged"),
+        ("http://me:secret@127.0.0.1:99999/x", "the address is damaged"),
+        ("https://example.org:x/", "'https://example.org:x/' is damaged"),
+        ("https://[x/", "is damaged"),
     ],
 )
 def test_other_addresses_are_refused(url: str, message: str) -> None:
     with pytest.raises(ExportError, match=message) as caught:
         mirror_of(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_invalid_address_that_is_asked_shows_no_password() -> None:
+    with (
+        pytest.raises(ExportError, match=r"invalid address") as caught,
+        mirror_of("https://me:secret@*.example.org/x").open("a", 0, ""),
+    ):
+        pass
     assert "secret" not in str(caught.value)
 
 
