@@ -10,7 +10,6 @@
                       "uncompressedSize": 43849787, "uncompressedHash": "8df29d94..."},
             "vocab": {"path": "..."},                 or "srcVocab" and "trgVocab"
             "lexicalShortlist": {"path": "..."}},
-        "modelStatistics": {"parameters": 43536965, ...},
         "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}}}]}}
 
 Only the model has a size and a hash. Paths are relative to where the list's `db/` is, so that a
@@ -43,6 +42,9 @@ _VOCABULARIES = ("vocab", "srcVocab", "trgVocab")
 _ROLES = ("model", *_VOCABULARIES, "lexicalShortlist")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_NAME = re.compile(r"[\w][\w.-]{0,127}")
+# No others: config.json, say, would make a model of another kind of it.
+_ENDING = re.compile(r".+\.(bin|spm)(\.gz|\.zstd?)?")
+_RELEASE = re.compile(r"[\w .-]{0,64}")
 _LARGEST = 2**31  # bytes of a file; the largest that is published has 2**26
 _LARGEST_OTHER = 2**26
 _LARGEST_LIST = 2**25
@@ -86,7 +88,6 @@ class PublishedModel:
         release: where Mozilla ships it: "Release", "Nightly" ...; "" if it does not.
         model: the file with the weights, which has a size and a hash.
         others: vocabularies, and the shortlist if there is one.
-        parameters: their number; 0 if it is not known.
         scores: on FLORES-200, by metric.
     """
 
@@ -96,7 +97,6 @@ class PublishedModel:
     release: str
     model: PublishedFile
     others: tuple[PublishedFile, ...]
-    parameters: int = 0
     scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -144,7 +144,7 @@ def read_registry(content: bytes, where: str) -> list[PublishedModel]:
     for pair, entries in pairs.items():
         for number, entry in enumerate(entries):
             try:
-                found.append(_ModelEntry(entry, f"models.{pair}[{number}]").model())
+                found.append(_ModelEntry(entry, f"models[{pair!r:.40}][{number}]").model())
             except ExportError as exc:
                 _log.warning("%s: %s: left out", where, exc)
     return sorted(found, key=lambda model: (model.pair, model.rank))
@@ -238,16 +238,15 @@ class _ModelEntry:
             )
         if files.keys() & {*_VOCABULARIES} not in ({"vocab"}, {"srcVocab", "trgVocab"}):
             raise ExportError(f"{self._where}.files has neither vocab nor srcVocab and trgVocab")
+        if len({PurePosixPath(file.path).name for file in (model, *files.values())}) <= len(files):
+            raise ExportError(f"{self._where}.files has two files of the same name")
         release = self._fields.get("releaseStatus")
-        statistics = self._fields.get("modelStatistics")
-        parameters = statistics.get("parameters") if isinstance(statistics, dict) else None
         return PublishedModel(
             *(self._language("sourceLanguage"), self._language("targetLanguage")),
             self._text("architecture"),
-            release if isinstance(release, str) and release.isprintable() else "",
+            release if isinstance(release, str) and _RELEASE.fullmatch(release) else "",
             model,
             tuple(files.values()),
-            parameters if isinstance(parameters, int) else 0,
             self._scores(),
         )
 
@@ -259,7 +258,10 @@ class _ModelEntry:
 
     def _language(self, name: str) -> str:
         code = language_code(self._text(name))
-        pair_key(f"{code}-en")
+        try:
+            pair_key(f"{code}-en")
+        except ExportError as exc:
+            raise ExportError(f"{self._where}.{name} is no language: {code!r}") from exc
         return code
 
     def _files(self) -> Iterator[tuple[str, PublishedFile]]:
@@ -277,6 +279,8 @@ class _ModelEntry:
         # From a foreign list: it must not lead out of the mirror, nor out of a directory here.
         if not parts or not all(_FILE_NAME.fullmatch(part) for part in parts):
             raise ExportError(f"{where}.path is no relative path of plain names: {path!r:.120}")
+        if not _ENDING.fullmatch(parts[-1]):
+            raise ExportError(f"{where}.path is no .bin or .spm, compressed or not: {path!r:.120}")
         if size is not None and (type(size) is not int or not 0 < size <= _LARGEST):
             raise ExportError(f"{where}.uncompressedSize is {size!r:.40}")
         if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest)):
@@ -289,7 +293,7 @@ class _ModelEntry:
         if not isinstance(scores, dict):
             return {}
         return {
-            str(name): float(value)
+            name: float(value)
             for name, value in scores.items()
-            if isinstance(value, (int, float))
+            if isinstance(value, (int, float)) and abs(value) <= 100
         }

@@ -52,7 +52,7 @@ def test_an_entry_has_all_that_is_needed() -> None:
         "vocab.ende.spm.gz",
         "lex.bin.gz",
     ]
-    assert (model.parameters, model.scores["comet22"]) == (16_500_000, 0.865)
+    assert model.scores["comet22"] == 0.865
     assert len(choose(MODELS, "en-fr", None).others) == 2
 
 
@@ -113,7 +113,9 @@ def test_all_of_a_language_are_the_released_ones_once_each() -> None:
         (lambda e: e.update(files=[]), "files is not an object"),
         (lambda e: e.update(architecture=None), "architecture is None"),
         (lambda e: e.update(sourceLanguage="e n/"), "sourceLanguage is 'e n/'"),
-        (lambda e: e.update(targetLanguage="waytoolongcode"), "is no pair of languages"),
+        (lambda e: e.update(targetLanguage="waytoolongcode"), "targetLanguage is no language"),
+        (lambda e: e["files"]["vocab"].update(path="a/config.json"), "vocab.path is no .bin or"),
+        (lambda e: e["files"]["vocab"].update(path=f"a/{MODEL}.gz"), "files of the same name"),
     ],
 )
 def test_a_damaged_entry_is_left_out_by_name(
@@ -125,8 +127,19 @@ def test_a_damaged_entry_is_left_out_by_name(
     found = read_registry(json.dumps(content).encode(), "db/models.json")
     assert [model.pair for model in found] == ["fr-de"]
     assert message in caplog.text
-    assert "db/models.json: models.en-de[0]" in caplog.text or "pair" in message
-    assert "models.en-de[1] is not an object: left out" in caplog.text
+    assert "db/models.json: models['en-de'][0]" in caplog.text
+    assert "models['en-de'][1] is not an object: left out" in caplog.text
+
+
+def test_odd_facts_are_left_out_of_an_entry(caplog: pytest.LogCaptureFixture) -> None:
+    """Numbers that are no float, markup and sequences that control a terminal."""
+    odd = entry("en-de", "tiny", "[/Release]")
+    odd["metrics"]["flores200-plus"] = {"comet22": 10**400, "bleu": "x", "chrf": 66}
+    content = {"models": {"en-de": [odd], "\x1b[2J" + "x" * 1000: [None]}}
+    [model] = read_registry(json.dumps(content).encode(), "db/models.json")
+    assert (model.release, model.scores) == ("", {"chrf": 66.0})
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 300
 
 
 @pytest.mark.parametrize(
