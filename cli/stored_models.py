@@ -53,7 +53,7 @@ def models_store(directory: Path | None) -> ModelStore:
 def bundles_of(
     pairs: Sequence[str], directory: Path | None, models_url: str, *, pulls: bool
 ) -> list[Path]:
-    """The bundles for pairs of languages, in their order.
+    """The bundles for pairs of languages, in their order and each once.
 
     Args:
         pairs: pairs in any spelling.
@@ -80,7 +80,7 @@ def bundles_of(
             f"there is no model for {', '.join(missing)} in {store.directory}: get it with "
             f"`{shlex.join(['dragoman', 'pull', *missing, *at])}`, or serve with --pull"
         )
-    return [path for path in found.values() if path is not None]
+    return list(dict.fromkeys(path for path in found.values() if path is not None))
 
 
 def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None:
@@ -93,7 +93,8 @@ def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None
         environment["DRAGOMAN_MODELS_DIR"] = str(directory)
     if models_url:
         environment["DRAGOMAN_MODELS_URL"] = models_url
-    command = [sys.executable, "-m", "cli.main", "pull", *pairs]
+    # -P: no module of the directory that the server was started in.
+    command = [sys.executable, "-P", "-m", "cli.main", "pull", *pairs]
     with (
         ended_by_sigterm(),
         subprocess.Popen(

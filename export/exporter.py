@@ -119,9 +119,14 @@ def new_directory(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)  # mkdtemp creates a private one
-        if path.exists():  # out of the way at once: a server may look for it at any time
-            os.replace(path, old)
-        os.replace(temporary, path)
+        try:
+            if path.exists():  # out of the way at once: a server may look for it at any time
+                os.replace(path, old)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # there was none, or the new one is in its place
+                os.replace(old, path)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -45,4 +45,5 @@ def located(sources: Sequence[str], revision: str | None) -> Iterator[tuple[Path
             yield directory, {"directory": files[0].resolve().parent.name}
         except ExportError as exc:
             # The user knows the files by other names than the links'.
-            raise ExportError(str(exc).replace(f"{directory}/", "")) from exc
+            text = str(exc).replace(f"{directory}/", "").replace(name, " ".join(sources))
+            raise ExportError(text) from exc

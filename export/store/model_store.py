@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from export.errors import ExportError
-from export.store.pairs import pair_key
+from export.store.pairs import pair_key, spelling_key
 from model.bundle.manifest import MANIFEST_FILE
 
 DIRECTORY_VARIABLE = "DRAGOMAN_MODELS_DIR"
@@ -47,7 +47,7 @@ class ModelStore:
             ExportError: it is no pair of languages, or the directory can't be read.
         """
         key = pair_key(pair)
-        return next((path for path in self.bundles() if path.name.lower() == key), None)
+        return next((path for path in self.bundles() if spelling_key(path.name) == key), None)
 
     def bundles(self) -> list[Path]:
         """The directories of all bundles, by name.
@@ -98,8 +98,10 @@ class ModelStore:
             except BlockingIOError:
                 on_wait()
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Half-written bundles of pulls that were killed.
+            # Pulls that were killed leave half-written bundles, and an old one that was moved away.
             for left in self.directory.glob(f".{pair}.*"):
+                if left.suffix == ".old" and not self.bundle(pair).exists():
+                    left.replace(self.bundle(pair))
                 shutil.rmtree(left, ignore_errors=True)
             yield
         finally:

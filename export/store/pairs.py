@@ -18,7 +18,12 @@ def pair_key(pair: str) -> str:
     """
     if not _PAIR.fullmatch(pair):
         raise ExportError(f"{pair!r:.80} is no pair of languages: write the source first (en-de)")
-    return pair.lower().replace("_", "-")
+    return spelling_key(pair)
+
+
+def spelling_key(name: str) -> str:
+    """The form that all spellings of a pair's name share."""
+    return name.lower().replace("_", "-")
 
 
 def language_code(code: str) -> str:

@@ -300,6 +300,6 @@ def test_a_missing_pair_says_what_to_type(tmp_path: Path, pulled: tuple[Path, st
         f"there is no model for en-ja in {pulled[0]}: get it with `dragoman pull en-ja "
         f"--models-dir {pulled[0]}`, or serve with --pull"
     )
-    assert bundles_of(["EN-de"], pulled[0], "", pulls=False) == [pulled[0] / "en-de"]
+    assert bundles_of(["EN-de", "en_de"], pulled[0], "", pulls=False) == [pulled[0] / "en-de"]
     with pytest.raises(StartupError, match=r"en-de can't be pulled: .*there is no directory"):
         bundles_of(["en-de"], tmp_path / "empty", str(tmp_path / "nowhere"), pulls=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,22 @@ def test_a_bundle_is_replaced_as_a_whole(tmp_path: Path) -> None:
     with pytest.raises(KeyError), new_directory(tmp_path / "bundle"):
         raise KeyError
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_the_old_bundle_is_back_if_the_new_one_can_not_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_directory(tmp_path / "bundle") as directory:
+        (directory / "bundle.json").write_text("{}")
+    rename = os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if source == directory:
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="no"), new_directory(tmp_path / "bundle") as directory:
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert (tmp_path / "bundle" / "bundle.json").read_text() == "{}"

@@ -47,6 +47,9 @@ def test_errors_name_the_files_as_the_user_does(tmp_path: Path) -> None:
     with pytest.raises(ExportError) as caught, located(names, None) as (directory, _):
         raise ExportError(f"{directory}/model.ende.bin is cut off")
     assert str(caught.value) == "model.ende.bin is cut off"
+    with pytest.raises(ExportError) as caught, located(names, None) as (directory, _):
+        StudentFiles.find(directory)
+    assert str(caught.value).startswith(f"{names[0]} needs the vocabulary")
 
 
 def test_a_directory_or_a_name_of_the_hub_is_as_before(tmp_path: Path) -> None:

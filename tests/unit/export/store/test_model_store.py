@@ -32,6 +32,8 @@ def test_bundles_are_found_by_any_spelling_of_their_pair(tmp_path: Path) -> None
     assert store.bundles() == [tmp_path / "en-zh-Hant"]
     assert store.find("EN-zh_hant") == tmp_path / "en-zh-Hant"
     assert store.find("en-de") is None
+    write_bundle(tmp_path / "NORTH_EU-en")  # as OPUS-MT calls a group of languages
+    assert store.find("NORTH_EU-en") == tmp_path / "NORTH_EU-en"
     with pytest.raises(ExportError, match="is no pair of languages"):
         store.find("../en-de")
 
@@ -66,6 +68,17 @@ def test_the_next_pull_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     with ModelStore(tmp_path).locked("en-de", lambda: None):
         left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [".en-de-x.abcd", ".pulls"]
+
+
+def test_an_old_bundle_that_a_killed_pull_moved_away_comes_back(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path)
+    write_bundle(tmp_path / ".en-de.x8k2.old")
+    write_bundle(tmp_path / ".en-de.x8k2")
+    with store.locked("en-de", lambda: None):
+        assert store.find("en-de") == tmp_path / "en-de"
+    write_bundle(tmp_path / ".en-de.abcd.old")
+    with store.locked("en-de", lambda: None):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".pulls", "en-de"]
 
 
 def test_looking_up_needs_no_torch() -> None:
