@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.models.lifecycle.interface import ModelState
+from service.models.reachable import PivotGroup
 from service.models.served_model import ServedModel
 
 Languages = tuple[str, ...]
@@ -41,28 +42,12 @@ def list_languages(backend: Backend) -> dict[tuple[Languages, Languages], list[s
     return names
 
 
-def list_pivots(backend: Backend) -> list[tuple[Languages, Languages, str]]:
+def list_pivots(backend: Backend) -> list[PivotGroup]:
     """Directions that pairs of models translate for the caller, where no model does directly.
 
-    Raises:
-        UnavailableError: the models are loading.
-
-    Returns:
-        Source languages, target languages, and the language that lies between each source and each
-        other target.
+    Raises UnavailableError.
     """
-    groups: dict[tuple[str, frozenset[str]], dict[str, list[str]]] = {}
-    pivots = backend.registry.pivot_targets(backend.allowed_models)
-    for source, targets in pivots.items():
-        for pivot in dict.fromkeys(targets.values()):
-            through = [target for target in targets if targets[target] == pivot]
-            # Sources that are among each other's targets are one group.
-            groups.setdefault((pivot, frozenset({source, *through})), {})[source] = through
-    sources: dict[tuple[Languages, str], list[str]] = {}
-    for (pivot, _), group in groups.items():
-        into = tuple(dict.fromkeys(target for through in group.values() for target in through))
-        sources.setdefault((into, pivot), []).extend(group)
-    return [(tuple(from_), into, pivot) for (into, pivot), from_ in sources.items()]
+    return backend.registry.pivot_groups(backend.allowed_models)
 
 
 def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequence[str]]:

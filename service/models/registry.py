@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from service.errors import NotFoundError
 from service.models.lifecycle.interface import LifecycleObserver
 from service.models.lifecycle.model_lifecycle import ModelLifecycle
+from service.models.reachable import PivotGroup
 from service.models.routing import Leg, Route, Router
 from service.models.routing_rules import RoutingRules, check_names, listed, shortened
 from service.models.served_model import ServedModel
@@ -84,15 +85,15 @@ class Registry:
         Args:
             models: the registry's models that may translate.
         """
-        return self._router.reachable_targets(models)
+        return self._router.reachable(models).targets()
 
-    def pivot_targets(self, models: Sequence[ServedModel]) -> dict[str, dict[str, str]]:
-        """The pivot language of each target that no model translates a source language into.
+    def pivot_groups(self, models: Sequence[ServedModel]) -> list[PivotGroup]:
+        """Directions that pairs of models translate, and no model does directly.
 
         Args:
             models: the registry's models that may translate.
         """
-        return self._router.pivot_targets(models)
+        return self._router.reachable(models).pivot_groups()
 
     @contextlib.asynccontextmanager
     async def lease(self, route: Route) -> AsyncIterator[Route]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from model.bundle.directions import DirectionError, Side
 from model.bundle.languages import is_language_code
 from service.errors import InvalidArgumentError, NotFoundError
+from service.models.reachable import Reachable
 from service.models.routing_rules import (
     RoutingRules,
     language_ranges,
@@ -146,41 +147,14 @@ class Router:
         why = "this request does not allow" if self._rules.pivots else "--no-pivot does not allow"
         raise NotFoundError(f"{missing}. Through {pivot.pivot_language!r} it could, but {why} that")
 
-    def reachable_targets(self, models: Iterable[ServedModel]) -> dict[str, list[str]]:
-        """The languages that each source language can be translated into, pivots included.
+    def reachable(self, models: Iterable[ServedModel]) -> Reachable:
+        """The languages that some of the router's models translate into.
 
         Args:
-            models: the router's models that may translate.
+            models: the models that may translate.
         """
-        direct = _direct_targets(models)
-        pivots = self._pivots_among(direct)
-        return {source: [*targets, *pivots[source]] for source, targets in direct.items()}
-
-    def pivot_targets(self, models: Iterable[ServedModel]) -> dict[str, dict[str, str]]:
-        """The pivot language of each target that no model translates a source language into.
-
-        Args:
-            models: the router's models that may translate.
-        """
-        return self._pivots_among(_direct_targets(models))
-
-    def _pivots_among(self, direct: _Targets) -> dict[str, dict[str, str]]:
         pivots = (self._allowed or self._pivot_languages()) if self._rules.pivots else ()
-        everything = set().union(*direct.values())
-        found: dict[str, dict[str, str]] = {source: {} for source in direct}
-        for source, targets in direct.items():
-            own = source in everything and source not in targets
-            if len(targets) + own == len(everything):
-                continue  # as for each of hundreds of languages of a model
-            missing = everything.difference(targets, (source,))
-            for pivot in pivots:
-                if not missing:
-                    break
-                if pivot in targets and pivot in direct and not missing.isdisjoint(direct[pivot]):
-                    through = [target for target in direct[pivot] if target in missing]
-                    found[source] |= dict.fromkeys(through, pivot)
-                    missing.difference_update(through)
-        return found
+        return Reachable(models, pivots)
 
     def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
         """The preferred model of `models` for these languages; None if none fits."""
@@ -248,25 +222,6 @@ class Router:
         if not _are_same(models, self._known_of):
             self._known_of, self._pivots, self._legs = models, None, {}
         return models
-
-
-_Targets = dict[str, dict[str, None]]
-"""Targets of each source language, in the models' order."""
-
-
-def _direct_targets(models: Iterable[ServedModel]) -> _Targets:
-    """Quick for a model of hundreds of languages: no code runs for each of its directions."""
-    direct: _Targets = {}
-    for model in models:
-        directions = model.directions
-        of_code = {target.lower(): target for target in directions.targets}
-        all_targets = dict.fromkeys(directions.targets)
-        for source in directions.sources:
-            into = all_targets.copy()
-            if not directions.is_one:
-                into.pop(of_code.get(source.lower(), ""), None)
-            direct[source] = direct[source] | into if source in direct else into
-    return direct
 
 
 def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:
