@@ -77,7 +77,8 @@ def write_student(
     with new_directory(output) as directory:
         items = student_items(model, order)
         if precision == "int8":
-            sources = [[*tokenizer.encode(text), tokenizer.eos_id] for text in sentences]
+            longest = model.config.num_source_positions - 1
+            sources = [[*tokenizer.encode(text)[:longest], tokenizer.eos_id] for text in sentences]
             items = int8_items(model, order, observed_alphas(model, sources))
         pair = "".join(languages)
         name = f"model.{pair}.{'intgemm.alphas.' * (precision == 'int8')}bin"

@@ -84,6 +84,15 @@ def test_fxtranslate_translates_with_them(
     assert agreement.num_identical > agreement.num_sentences / 4
 
 
+def test_sentences_longer_than_the_network_reads_are_cut(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    checkpoint(tmp_path / "ours", tokenizer, max_source_positions=8)
+    text = "\U0001f642 " * 50  # in bytes, which fxtranslate is not asked about
+    write_student(tmp_path / "ours", tmp_path / "student", "int8", [text])
+    assert (tmp_path / "student" / "model.ende.intgemm.alphas.bin").is_file()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
