@@ -39,9 +39,9 @@ def is_pair_served(backend: Backend, source: str, target: str) -> bool:
 
     Raises UnavailableError.
     """
-    wanted = _base(source), _base(target)
+    start, end = _base(source), _base(target)
     served = reachable_targets(backend).items()
-    return any((_base(start), _base(end)) == wanted for start, ends in served for end in ends)
+    return any(_base(known) == start and end in map(_base, ends) for known, ends in served)
 
 
 def _base(code: str) -> str:

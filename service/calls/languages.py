@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.models.lifecycle.interface import ModelState
-from service.models.reachable import PivotGroup
+from service.models.reachable import PivotGroup, Reachable
 from service.models.served_model import ServedModel
 
 Languages = tuple[str, ...]
@@ -68,12 +68,7 @@ def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequenc
         return registry.reachable_targets(backend.allowed_models)
     chosen = registry.get(model)
     current_call().grant.check_models([model])
-    # Alone, it has no pivot: what it translates into may be what it translates from.
-    targets = chosen.directions.targets
-    return {
-        source: [target for target in targets if chosen.fits(source, target)]
-        for source in chosen.directions.sources
-    }
+    return Reachable([chosen], pivots=()).targets()
 
 
 def _with_state(backend: Backend, model: ServedModel) -> tuple[ServedModel, ModelState]:

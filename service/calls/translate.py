@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -119,7 +120,7 @@ def _is_of_one_language(backend: Backend, source: str, target: str) -> bool:
     if Language.parse(source).code != Language.parse(target).code:
         return False  # nearly always, and the languages need not be collected
     targets = reachable_targets(backend)
-    served = dict.fromkeys((*targets, *(code for each in targets.values() for code in each)))
+    served = dict.fromkeys(itertools.chain(targets, *targets.values()))
     try:
         language, other = find_language(source, served), find_language(target, served)
     except LanguageError:

@@ -6,6 +6,7 @@ of a request, and ignored if they only advise a translation (proto/FRONTS.md lis
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -89,11 +90,8 @@ class DeepL(DeepLGlossaries):
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         kind = fields.choice("type", ("source", "target"), "source")
         targets = reachable_targets(call.backend)
-        codes = (
-            targets
-            if kind == "source"
-            else dict.fromkeys(target for each in targets.values() for target in each)
-        )
+        into = itertools.chain(*targets.values())
+        codes = targets if kind == "source" else dict.fromkeys(into)
         languages = []
         for code in codes:
             item: dict[str, Any] = {"language": code.upper(), "name": language_name(code)}

@@ -95,7 +95,7 @@ class GoogleV2(Front):
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         names = bool(fields.text("target"))
         targets = reachable_targets(call.backend)
-        codes = sorted({*targets, *(target for each in targets.values() for target in each)})
+        codes = sorted({*targets}.union(*targets.values()))
         languages = [
             {"language": code, "name": language_name(code)} if names else {"language": code}
             for code in codes

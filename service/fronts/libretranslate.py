@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import PurePath
@@ -178,7 +179,7 @@ class LibreTranslate(Front):
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         targets = reachable_targets(call.backend)
         # Those that are only targets too: clients take what is not listed for not supported.
-        codes = dict.fromkeys((*targets, *(target for each in targets.values() for target in each)))
+        codes = dict.fromkeys(itertools.chain(targets, *targets.values()))
         return [
             {"code": code, "name": language_name(code), "targets": list(targets.get(code, ()))}
             for code in codes

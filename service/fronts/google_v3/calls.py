@@ -119,7 +119,7 @@ async def get_supported_languages(request: Any, backend: Backend) -> Any:
     """
     _check_parent(request)
     targets = reachable_targets(backend, _model(request.model))
-    into = {target for each in targets.values() for target in each}
+    into = set[str]().union(*targets.values())
     answer = SupportedLanguages()
     for code in sorted({*targets, *into}):
         answer.languages.add(
