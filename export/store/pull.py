@@ -37,11 +37,17 @@ class PullOptions:
         precision: int8, fp32 or fp16.
         num_sentences: sentences of the proof; None for all, 0 for no proof.
         threads: CPU threads of the proof; 0 to measure how many are fastest.
+
+    Raises:
+        ExportError: there is no such precision; nothing has been downloaded then.
     """
 
     precision: str = "int8"
     num_sentences: int | None = None
     threads: int = 0
+
+    def __post_init__(self) -> None:
+        ExportOptions(self.precision).check()
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,6 @@ def _pull(
         _log.info("%s: another pull is at work; waiting for it", pair)
 
     made_as = ExportOptions(options.precision, pair, version)
-    made_as.check()
     with store.locked(pair, on_wait):
         if _is_there(store.manifest(pair), origin, options):
             return Pulled(pair, bundle, None)

@@ -19,7 +19,7 @@ PivotGroup = tuple[tuple[str, ...], tuple[str, ...], str]
 
 @dataclass(frozen=True)
 class _Targets:
-    """What sources with the same targets are translated into.
+    """Targets of sources that have the same ones.
 
     Attributes:
         direct: targets of single models, in the models' order; a source may be among them.

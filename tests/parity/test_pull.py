@@ -264,6 +264,7 @@ def test_the_list(pulled: tuple[Path, str], mirror: Path) -> None:
         (["--all", "ja"], "no released model from or into 'ja'"),
         (["en-de", "--from", "hub"], "--from: must be mozilla or opus"),
         (["en-de", "--precision", "int4"], "precision must be one of"),
+        (["en-de", "--from", "opus", "--precision", "int4"], "precision must be one of"),
     ],
 )
 def test_other_wishes_are_refused(

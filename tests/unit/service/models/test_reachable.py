@@ -1,4 +1,4 @@
-"""What models translate into, with hundreds of languages."""
+"""Languages that models translate into, hundreds of them."""
 
 from __future__ import annotations
 
