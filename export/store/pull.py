@@ -153,6 +153,7 @@ def _pull(
         _log.info("%s: another pull is at work; waiting for it", pair)
 
     made_as = ExportOptions(options.precision, pair, version)
+    made_as.check()  # before files are downloaded that no bundle can be made of
     with store.locked(pair, on_wait):
         if _is_there(store.manifest(pair), origin, options):
             return Pulled(pair, bundle, None)
