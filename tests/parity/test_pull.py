@@ -223,6 +223,15 @@ def test_one_failure_does_not_keep_others_from_being_pulled(
     assert "en-de: here already" in result.output
 
 
+def test_a_bad_precision_is_refused_before_the_hub_is_asked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["pull", "en-de", "--from=opus", "--precision=int4", f"--models-dir={tmp_path / 'store'}"],
+    )
+    assert "precision must be one of" in result.output
+    assert not (tmp_path / "store").exists()
+
+
 def test_an_opus_model_by_its_name(tmp_path: Path) -> None:
     marian(tmp_path / "c0ffee")
     (tmp_path / "c0ffee" / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
@@ -264,7 +273,6 @@ def test_the_list(pulled: tuple[Path, str], mirror: Path) -> None:
         (["--all", "ja"], "no released model from or into 'ja'"),
         (["en-de", "--from", "hub"], "--from: must be mozilla or opus"),
         (["en-de", "--precision", "int4"], "precision must be one of"),
-        (["en-de", "--from", "opus", "--precision", "int4"], "precision must be one of"),
     ],
 )
 def test_other_wishes_are_refused(
