@@ -47,7 +47,7 @@ PAGES = tuple(
 _PLACE = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 GROUPS = {
-    "Models": "model default no_pivot pivot_languages idle_seconds",
+    "Models": "model default no_pivot pivot_languages no_shortlist idle_seconds",
     "Network": "host port http_host http_port metrics_host metrics_port admin_port insecure",
     "HTTP": "http_allowed_hosts http_allow_origin http_prefix http_trusted_proxies",
     "TLS": "tls_cert tls_key tls_client_ca",
