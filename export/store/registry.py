@@ -60,7 +60,7 @@ class PublishedFile:
     Attributes:
         path: relative to the mirror.
         size: bytes when decompressed; None where the list does not say it.
-        sha256: of the decompressed bytes, in hexadecimal; None where the list does not say it.
+        sha256: hexadecimal digest of the decompressed bytes; None where the list does not say it.
     """
 
     path: str
@@ -69,7 +69,7 @@ class PublishedFile:
 
     @property
     def name(self) -> str:
-        """Its name without directories."""
+        """The last part of the path."""
         return PurePosixPath(self.path).name
 
     @property

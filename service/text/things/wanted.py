@@ -53,6 +53,7 @@ class Need:
         puts: the string to put for each place; empty for the first form.
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
+        written: how the sentence writes the string, if in several ways: $5 and 5 $.
     """
 
     spans: tuple[Span, ...]
@@ -63,6 +64,12 @@ class Need:
     puts: tuple[str, ...] = ()
     given: str | None = None
     is_capitals: bool = False
+    written: tuple[str, ...] = ()
+
+    def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
+        """With the places of the same string, which the sentence writes in another way there."""
+        written = (*(self.written or (name,)), other)
+        return replace(self, spans=tuple(sorted(self.spans + spans)), written=written)
 
 
 class Needs:
@@ -88,7 +95,7 @@ class Needs:
         return bool(self._needs)
 
     def _count(self, text: str) -> None:
-        names = {name: (name,) for name in self._needs}
+        names = {name: need.written or (name,) for name, need in self._needs.items()}
         found = Occurrences(text, names).spans
         few = [name for name, spans in found.items() if len(spans) < self._least[name]]
         if few:
@@ -231,7 +238,8 @@ def thing_needs(
     for thing in things:
         places.setdefault(thing.text, []).append(thing)
     num_times = sum(thing.form is Form.TIME for thing in things)
-    needs = {}
+    needs: dict[str, Need] = {}
+    amounts: dict[str, str] = {}  # the name of the need by each form of an amount
     for name, same in places.items():
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
@@ -240,6 +248,12 @@ def thing_needs(
             needs[name] = Need(spans, (put,), may_repeat=not is_one)
             continue
         forms = forms_of(same[0], source, target)
+        if same[0].form is Form.AMOUNT:
+            first = next((amounts[form] for form in forms.right if form in amounts), name)
+            if first != name:
+                needs[first] = needs[first].joined(first, name, spans)
+                continue
+            amounts.update(dict.fromkeys(forms.right, name))
         is_other_time = same[0].form is Form.TIME and num_times > 1
         needs[name] = Need(
             spans,
