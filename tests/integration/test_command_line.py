@@ -311,7 +311,12 @@ async def test_languages_as_a_table_and_as_json(server: Running) -> None:
     table = await run(server, command="languages")
     assert table.output.decode().split() == ["from", "into", "models", "en", "de", "fake"]
     (group,) = json.loads((await run(server, "--json", command="languages")).output)
-    assert group == {"source_languages": ["en"], "target_languages": ["de"], "models": ["fake"]}
+    assert group == {
+        "source_languages": ["en"],
+        "target_languages": ["de"],
+        "models": ["fake"],
+        "pivot_language": "",
+    }
 
 
 @pytest.mark.parametrize(

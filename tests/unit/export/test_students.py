@@ -97,7 +97,7 @@ def test_zstandard(student: Path, tmp_path: Path) -> None:
     for bad, message in (
         (whole[: len(whole) // 2], "takes|damaged"),
         (b"no archive", "is damaged"),
-        (zstandard.compress(bytes(2**22)), "holds more than 16 times"),
+        (zstandard.compress(bytes(2**22)), "holds more than [0-9,]+ bytes"),
     ):
         file.write_bytes(bad)
         with pytest.raises(ExportError, match=f"model.ende.bin.zst.*({message})"):

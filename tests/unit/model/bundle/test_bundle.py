@@ -105,7 +105,7 @@ def test_another_onnx_runtime_is_named(directory: Path, lowest: str, below: str)
 
 def test_unknown_fields_and_files_are_left_alone(directory: Path) -> None:
     def add(manifest: dict[str, Any]) -> None:
-        manifest["shortlist"] = {"file": "later.bin"}
+        manifest["later"] = {"file": "later.bin"}
         manifest["limits"]["max_of_something"] = 3
         manifest["special_ids"]["mask"] = 7
 
