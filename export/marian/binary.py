@@ -73,7 +73,10 @@ class Item:
             multiplier = np.frombuffer(self.data, "<f4", 1, count * dtype.itemsize)[0]
             if not np.isfinite(multiplier) or multiplier <= 0:
                 self._refuse(f"has the multiplier {multiplier}")
-            found = values / multiplier
+            with np.errstate(over="ignore"):
+                found = values / multiplier
+            if not np.isfinite(found).all():
+                self._refuse(f"has the multiplier {multiplier}")
             # Embeddings are rows of tokens; other matrices are stored transposed.
             if len(self.shape) == 2 and not self.name.endswith("Wemb"):
                 return np.asarray(found.reshape(self.shape[::-1]).T)

@@ -50,7 +50,7 @@ from tests.robustness.fuzz.target import MEMORY, ROOT, expect
 _BUNDLE = ROOT / "model" / "pretrained" / "en-de"
 
 
-def _json_changed(rng: random.Random, value: Any) -> Any:
+def json_changed(rng: random.Random, value: Any) -> Any:
     """A JSON value with another one somewhere in it."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         name = rng.choice(list(value))
@@ -58,10 +58,10 @@ def _json_changed(rng: random.Random, value: Any) -> Any:
             return {key: inner for key, inner in value.items() if key != name}
         if rng.random() < 0.05:
             return {**value, odd_text(rng, 1): None}
-        return {**value, name: _json_changed(rng, value[name])}
+        return {**value, name: json_changed(rng, value[name])}
     if isinstance(value, list) and value and rng.random() < 0.7:
         at = rng.randrange(len(value))
-        return [*value[:at], _json_changed(rng, value[at]), *value[at + 1 :]]
+        return [*value[:at], json_changed(rng, value[at]), *value[at + 1 :]]
     odd: tuple[Any, ...] = (
         None,
         True,
@@ -82,7 +82,7 @@ def _json_changed(rng: random.Random, value: Any) -> Any:
 
 def _json_bytes(rng: random.Random, value: Any) -> bytes:
     for _ in range(rng.choice((0, 1, 1, 2))):
-        value = _json_changed(rng, value)
+        value = json_changed(rng, value)
     data = json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     return changed_bytes(rng, data) if rng.random() < 0.3 else data
 
@@ -231,7 +231,7 @@ class Tokens(_InDirectory):
             "dragoman": {"tenant": "t", "models": ["en-de"], "requests_per_minute": 5},
         }  # fmt: skip
         for _ in range(rng.choice((0, 1, 1, 2))):
-            claims = _json_changed(rng, claims)
+            claims = json_changed(rng, claims)
         spoilt = rng.choice(("", "", "none", "signature", "header", "text", "bytes"))
         return claims, spoilt, rng.getrandbits(32)
 
@@ -261,7 +261,7 @@ class Tokens(_InDirectory):
         if spoilt == "none":
             return f"{_base64(json.dumps({'alg': 'none', 'typ': 'JWT'}).encode())}.{body}."
         if spoilt == "header":
-            odd = _json_changed(rng, {"alg": "EdDSA", "kid": "a", "typ": "JWT"})
+            odd = json_changed(rng, {"alg": "EdDSA", "kid": "a", "typ": "JWT"})
             return f"{_base64(json.dumps({'x': 1, 'was': odd}).encode())}.{body}.{signature}"
         if spoilt == "signature":
             return f"{head}.{body}.{signature[::-1]}"

@@ -9,6 +9,7 @@ from tests.robustness.fuzz import (
     configuration,
     document_bombs,
     documents,
+    foreign_models,
     markup,
     requests,
     texts,
@@ -20,7 +21,15 @@ from tests.robustness.fuzz.served import ServerTarget
 
 PARSERS: Mapping[str, Callable[[], Any]] = {
     make.name: make
-    for module in (markup, texts, documents, document_bombs, requests, configuration)
+    for module in (
+        markup,
+        texts,
+        documents,
+        document_bombs,
+        requests,
+        configuration,
+        foreign_models,
+    )
     for make in module.TARGETS
 }
 SERVED: Mapping[str, Callable[[], ServerTarget[Any]]] = {

@@ -242,6 +242,8 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"none_QuantMultA is missing": edited(lambda items: items.pop("none_QuantMultA")),
     r"'encoder_l1_self_Wq' has the multiplier nan": edited(lambda items: items.update(
         {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(np.nan).tobytes())})),
+    r"'encoder_l1_self_Wq' has the multiplier 9.99": edited(lambda items: items.update(
+        {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(1e-40).tobytes())})),
     # Weights that contradict the options or the vocabulary.
     r"encoder_l1_self_bq is missing": edited(lambda items: items.pop("encoder_l1_self_bq")),
     r"encoder_l1_extra_W is a weight that students do not have": edited(

@@ -1,0 +1,179 @@
+"""Files of Firefox's models, and the list of them: weights, shortlists, the registry.
+
+The readers are imported by the targets, since some of them load PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tests.robustness.fuzz.configuration import json_changed
+from tests.robustness.fuzz.mutations import changed_bytes
+from tests.robustness.fuzz.target import MEMORY, expect
+
+_HUGE = (0, 1, 255, 2**31 - 1, 2**31, 2**32, 2**60, 2**63, 2**64 - 1)
+_NUM_PIECES = 20
+
+
+class _File:
+    """A target of one file in memory."""
+
+    def __init__(self, name: str) -> None:
+        self._made = tempfile.TemporaryDirectory(prefix="dragoman-fuzz-", dir=MEMORY)
+        self.path = Path(self._made.name, name)
+
+
+def _with_odd_numbers(rng: random.Random, content: bytes, most: int) -> bytes:
+    """Bytes with other numbers among the first ones, where headers are."""
+    if rng.random() < 0.3:
+        return changed_bytes(rng, content)
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at = 8 * rng.randrange(max(1, min(most, len(content)) // 8))
+        number = rng.choice(_HUGE) if rng.random() < 0.7 else rng.randrange(1000)
+        changed[at : at + 8] = struct.pack("<Q", number)
+    return bytes(changed[: rng.randrange(len(changed))] if rng.random() < 0.1 else changed)
+
+
+class MarianFiles(_File):
+    """Weights in Marian's binary format."""
+
+    name: ClassVar[str] = "marian-files"
+    share: ClassVar[float] = 2
+    what: ClassVar[str] = "weights in Marian's binary format"
+
+    def __init__(self) -> None:
+        super().__init__("model.bin")
+        from export.marian.binary_writer import binary, float_item, int8_item
+
+        numbers = np.random.default_rng(0)
+        items = {
+            "Wemb": int8_item(numbers.normal(size=(_NUM_PIECES, 8)), is_table=True),
+            "encoder_l1_self_Wq": int8_item(numbers.normal(size=(8, 8))),
+            "encoder_l1_self_bq": float_item(numbers.normal(size=(1, 8))),
+        }
+        self._content = binary(items, {"type": "transformer", "dim-emb": 8})
+
+    def generate(self, rng: random.Random) -> bytes:
+        """Generate a file."""
+        return _with_odd_numbers(rng, self._content, 512)
+
+    def run(self, given: bytes) -> str:
+        """Read all items; each has the numbers that its shape says."""
+        from export.errors import ExportError
+        from export.marian.binary import read_binary
+
+        self.path.write_bytes(given)
+        try:
+            for item in read_binary(self.path).values():
+                if item.name.startswith("special:"):
+                    item.text()
+                    continue
+                found = item.numbers()
+                expect(found.shape == item.shape, "numbers of another shape", given)
+                expect(bool(np.isfinite(found).all()), "infinite numbers", given)
+        except ExportError as exc:
+            expect(str(self.path) in str(exc), "a refusal without the file", str(exc))
+            return "refused"
+        return "read"
+
+
+class ShortlistFiles(_File):
+    """Shortlists of Firefox's models."""
+
+    name: ClassVar[str] = "shortlist-files"
+    share: ClassVar[float] = 2
+    what: ClassVar[str] = "shortlists in Marian's binary format"
+
+    def __init__(self) -> None:
+        super().__init__("lex.50.50.ende.s2t.bin")
+        from export.students.lexicon import LEXICON_MAGIC
+
+        offsets = range(0, 3 * _NUM_PIECES + 1, 3)
+        ids = [(7 * n) % _NUM_PIECES for n in range(3 * _NUM_PIECES)]
+        head = struct.pack("<6Q", LEXICON_MAGIC, 0, 4, 3, len(offsets), len(ids))
+        self._content = head + struct.pack(f"<{len(offsets)}Q{len(ids)}I", *offsets, *ids)
+
+    def generate(self, rng: random.Random) -> bytes:
+        """Generate a file."""
+        return _with_odd_numbers(rng, self._content, 48 if rng.random() < 0.5 else 300)
+
+    def run(self, given: bytes) -> str:
+        """Read the file, and ask for the list of each piece."""
+        from export.errors import ExportError
+        from export.students.lexicon import read_lexicon
+
+        self.path.write_bytes(given)
+        try:
+            shortlist = read_lexicon(self.path, _NUM_PIECES, _NUM_PIECES)
+        except ExportError as exc:
+            expect(str(self.path) in str(exc), "a refusal without the file", str(exc))
+            return "refused"
+        for piece in range(_NUM_PIECES):
+            ids = shortlist.target_ids([piece])
+            expect(bool(ids.min() >= 0 and ids.max() < _NUM_PIECES), "an unknown piece", given)
+        return "read"
+
+
+class Registries:
+    """Lists of published models."""
+
+    name: ClassVar[str] = "registries"
+    share: ClassVar[float] = 2
+    what: ClassVar[str] = "lists of published models, as `dragoman pull` reads them"
+    _entry: ClassVar[dict[str, Any]] = {
+        "architecture": "tiny",
+        "releaseStatus": "Release",
+        "sourceLanguage": "en",
+        "targetLanguage": "de",
+        "files": {
+            "model": {
+                "path": "models/en-de/model.ende.intgemm.alphas.bin.gz",
+                "uncompressedSize": 1000,
+                "uncompressedHash": "8d" * 32,
+            },
+            "vocab": {"path": "models/en-de/vocab.ende.spm.gz"},
+            "lexicalShortlist": {"path": "models/en-de/lex.50.50.ende.s2t.bin.gz"},
+        },
+        "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}},
+    }
+
+    def __init__(self) -> None:
+        logging.getLogger("dragoman.pull").setLevel(logging.ERROR)  # lines for each bad model
+
+    def generate(self, rng: random.Random) -> bytes:
+        """Generate a list."""
+        whole = {"models": {"en-de": [self._entry], "de-en": [self._entry, self._entry]}}
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            whole = json_changed(rng, whole)
+        content = json.dumps(whole).encode()
+        return changed_bytes(rng, content) if rng.random() < 0.2 else content
+
+    def run(self, given: bytes) -> str:
+        """Read the list; files stay where the list is, and have names of models' files."""
+        from export.errors import ExportError
+        from export.store.registry import read_registry
+
+        try:
+            models = read_registry(given, "models.json")
+        except ExportError as exc:
+            expect("models.json" in str(exc), "a refusal without the list", str(exc))
+            return "refused"
+        for model in models:
+            for file in model.files:
+                parts = Path(file.path).parts
+                expect(".." not in parts and not file.path.startswith("/"), "a path out", given)
+                expect("/" not in file.name and file.most_bytes > 0, "a bad file", given)
+        return "read"
+
+
+TARGETS: Sequence[Callable[[], Any]] = (MarianFiles, ShortlistFiles, Registries)
