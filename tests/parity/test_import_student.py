@@ -36,7 +36,7 @@ SIZES: list[tuple[str, dict[str, Any]]] = [
     ("student-base", {}),
     ("student-tiny", {"embedding_tying": "target"}),
 ]
-NUM_SENTENCES = 30
+NUM_SENTENCES = 10
 
 
 def sentences(count: int) -> list[str]:
@@ -69,7 +69,7 @@ def test_translations_are_those_of_fxtranslate(
     agreement = found.comparison.compare(sentences(NUM_SENTENCES), None)
     assert agreement.num_sentences == NUM_SENTENCES
     assert agreement.num_identical + agreement.num_ties == NUM_SENTENCES
-    assert agreement.num_identical >= 5  # random weights make many tokens nearly equal
+    assert agreement.num_identical >= 2  # random weights make many tokens nearly equal
 
 
 @pytest.mark.parametrize("tying", ["all", "target"])
