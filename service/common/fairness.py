@@ -27,6 +27,9 @@ _ITERATION_SECONDS = 0.003
 # without a call. But waiting work gets a turn at least this often.
 _ARRIVALS_SECONDS = 0.02
 
+# Long enough for another thread to take Python's lock.
+_PAUSE_SECONDS = 5e-5
+
 MAX_PREPARING = 2
 """Most calls with long texts that are prepared at a time, before admission; one for each client."""
 
@@ -258,6 +261,9 @@ class FairExecutor:
         return await asyncio.wrap_future(future)
 
     def _execute_next(self) -> None:
+        # NumPy releases Python's lock and takes it again at once. A thread that waits for the lock
+        # wakes up in vain each time, and never demands it: the event loop waited for up to 0.18 s.
+        time.sleep(_PAUSE_SECONDS)
         with self._lock:
             client = next(iter(self._waiting))
             works = self._waiting.pop(client)

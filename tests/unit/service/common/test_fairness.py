@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import numpy as np
 import pytest
 
 from service.common.fairness import (
@@ -14,9 +15,11 @@ from service.common.fairness import (
     arrived,
     begin_preparing,
     checkpoint,
+    in_thread,
     on_loop,
     works_for,
 )
+from service.observability.loop_monitor import LoopBlock, LoopMonitor
 
 PIECE_SECONDS = 0.005
 
@@ -175,3 +178,21 @@ async def test_work_gets_on_while_calls_arrive() -> None:
         await as_piece()
     is_over = True
     await calls
+
+
+async def test_short_products_in_the_thread_leave_the_lock_to_the_event_loop() -> None:
+    vector, table = np.ones(800, np.float32), np.ones((800, 139), np.float32)
+
+    def piece() -> None:
+        for _ in range(16):
+            sum(
+                range(4000)
+            )  # holds the lock, for less than the interval after which it is demanded
+            vector @ table  # releases it for a moment
+
+    blocks: list[LoopBlock] = []
+    with LoopMonitor(blocks.append):
+        works = [asyncio.create_task(in_thread(piece, "client")) for _ in range(400)]
+        while not all(work.done() for work in works):
+            await asyncio.sleep(0.001)
+    assert blocks == []
