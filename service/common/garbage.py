@@ -32,11 +32,13 @@ async def collect_in_pauses(
 ) -> None:
     """Collect all objects when no call is in progress and there may be garbage. Never returns.
 
+    A disabled collector (`gc.disable`) stays so.
+
     Args:
         is_idle: whether no call is in progress.
         pause_seconds: time between two looks, in seconds.
     """
     while True:
         await asyncio.sleep(pause_seconds)
-        if gc.get_count()[2] >= _OLD_IN_PAUSE and is_idle():
+        if gc.isenabled() and gc.get_count()[2] >= _OLD_IN_PAUSE and is_idle():
             gc.collect()

@@ -162,12 +162,14 @@ async def running(
 def unblocked() -> Iterator[None]:
     """Check that the service does not block the event loop, which the test's own code may do."""
     blocks: list[loop_monitor.LoopBlock] = []
+    was_enabled = gc.isenabled()
     gc.disable()  # here it would look at the objects of clients and of other tests, for 0.2 s
     try:
         with loop_monitor.LoopMonitor(blocks.append):
             yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
     for block in blocks:
         seconds = block.seconds_in(ROOT / "service")
         assert seconds < loop_monitor.LIMIT_SECONDS, f"blocked for {seconds:.3f} s:\n{block.stack}"

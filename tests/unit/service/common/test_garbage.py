@@ -33,7 +33,8 @@ async def collect_old_garbage(*, is_idle: bool, looks: int) -> bool:
     collector = asyncio.create_task(collect_in_pauses(look, 0.0))
     for _ in range(looks):
         await looked.get()
-    await asyncio.sleep(0)
+    for _ in range(5):  # some more iterations of the collector
+        await asyncio.sleep(0)
     collector.cancel()
     return gone.is_set() and alive() is None
 
@@ -47,3 +48,11 @@ async def test_old_garbage_is_collected_in_pauses_only(is_idle: bool) -> None:
         assert await collect_old_garbage(is_idle=is_idle, looks=1) is is_idle
     finally:
         gc.set_threshold(*before)
+
+
+async def test_a_disabled_collector_stays_disabled() -> None:
+    gc.disable()
+    try:
+        assert not await collect_old_garbage(is_idle=True, looks=0)
+    finally:
+        gc.enable()
