@@ -323,9 +323,11 @@ class SentenceRepair:
 
     def _build_messages(self) -> Generator[Attempt, TextResult | None, None]:
         """Translate the branches of ICU messages."""
-        for thing in self._sentence.things:
-            if thing.form is Form.MESSAGE and self._depth < _MAX_DEPTH:
-                self._built[thing.span] = yield from translated_message(thing.text, self._inner)
+        messages = [thing for thing in self._sentence.things if thing.form is Form.MESSAGE]
+        if not messages or self._depth >= _MAX_DEPTH:
+            return
+        for thing in messages:
+            self._built[thing.span] = yield from translated_message(thing.text, self._inner)
         self._set_needs()
 
     def _by_quotes(self, best: Candidate) -> Repair:
