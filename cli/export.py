@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import ended_by_sigterm, fail, fail_without
+from cli.options import SHORTLIST_HELP, CarrierSentences, Threads
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
@@ -61,23 +62,12 @@ def export(
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
-            help="Files of sentences and of their translations, one a line, to make a shortlist "
-            "from: the target tokens that a sentence may produce, which makes processors faster.",
+            help=SHORTLIST_HELP,
             show_default="no shortlist",
         ),
     ] = None,
-    carrier_sentences: Annotated[
-        int,
-        typer.Option(
-            help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
-            "0 measures nothing.",
-            min=0,
-        ),
-    ] = 200,
-    threads: Annotated[
-        int,
-        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
-    ] = 0,
+    carrier_sentences: CarrierSentences = 200,
+    threads: Threads = 0,
 ) -> None:
     """Make a bundle of a checkpoint, and check that both translate alike.
 

@@ -11,6 +11,7 @@ import typer
 
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
+from cli.options import SHORTLIST_HELP, CarrierSentences, Threads
 from cli.progress import log_to_standard_error, stages
 from model.bundle.out_of_memory import is_out_of_memory
 
@@ -67,23 +68,12 @@ def import_model(
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
-            help="Files of sentences and of their translations, one a line, to make a shortlist "
-            "from: the target tokens that a sentence may produce, which makes processors faster.",
+            help=SHORTLIST_HELP,
             show_default="the model's own, if it has one",
         ),
     ] = None,
-    carrier_sentences: Annotated[
-        int,
-        typer.Option(
-            help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
-            "0 measures nothing.",
-            min=0,
-        ),
-    ] = 200,
-    threads: Annotated[
-        int,
-        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
-    ] = 0,
+    carrier_sentences: CarrierSentences = 200,
+    threads: Threads = 0,
 ) -> None:
     """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.
 

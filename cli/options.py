@@ -54,6 +54,24 @@ Server = Annotated[
     ),
 ]
 
+Threads = Annotated[
+    int, typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0)
+]
+
+CarrierSentences = Annotated[
+    int,
+    typer.Option(
+        help="Sentences to measure on which stand-ins for codes and numbers the model copies; "
+        "0 measures nothing.",
+        min=0,
+    ),
+]
+
+SHORTLIST_HELP = (
+    "Files of sentences and of their translations, one a line, to make a shortlist from: the "
+    "target tokens that a sentence may produce, which makes processors faster."
+)
+
 BeamSize = Annotated[
     int | None,
     typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),

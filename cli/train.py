@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import fail, fail_without
+from cli.options import Threads
 from cli.progress import log_to_standard_error
 
 
@@ -21,10 +22,7 @@ def train(
         Path | None, typer.Option(help="Directory of the run, instead of the recipe's.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[
-        int,
-        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
-    ] = 0,
+    threads: Threads = 0,
 ) -> None:
     """Train a model. The same command resumes an interrupted run.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -10,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from export.carrier_sentences import numbered_templates
+from export.carrier_sentences import numbered_templates, templates_for
 from model.bundle.carriers import DEFAULT_CARRIERS, SENTINELS, Carrier
-from model.bundle.manifest import MANIFEST_FILE, rewrite_manifest
+from model.bundle.manifest import edited_manifest
 from model.bundle.tokenizer import Tokenizer
 from model.evaluation.evaluation import translate_ids
 from model.network.transformer import Transformer
@@ -80,11 +79,27 @@ def measured_carriers(
     return tuple(carriers)
 
 
-def record_carriers(directory: Path, carriers: Sequence[Carrier]) -> None:
-    """Put the carriers into the manifest of a bundle."""
-    manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
-    entries = [carrier.to_dict() for carrier in carriers]
-    rewrite_manifest(directory, {**manifest, "carriers": entries})
+def record_carriers(
+    directory: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sentences: Sequence[str],
+    num_sentences: int,
+) -> None:
+    """Measure the carriers of a model, and put them into the manifest of its bundle.
+
+    Args:
+        directory: the bundle.
+        model: in evaluation mode.
+        tokenizer: the tokenizer of the source language.
+        sentences: sentences of the proof, for languages without templates.
+        num_sentences: sentences in which the best carriers are measured.
+    """
+    translate = translate_with(model, tokenizer)
+    with edited_manifest(directory) as manifest:
+        templates = templates_for(manifest["languages"]["source"], sentences)
+        found = measured_carriers(translate, len(tokenizer.sentinels), templates, num_sentences)
+        manifest["carriers"] = [carrier.to_dict() for carrier in found]
 
 
 def _measured(

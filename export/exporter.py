@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
-from export.carrier_sentences import templates_for
-from export.carriers import measured_carriers, record_carriers, translate_with
+from export.carriers import record_carriers
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from export.shortlists import record_agreement, shortlist_from_text
@@ -80,13 +79,9 @@ def export_checkpoint(
         )
         record_agreement(directory, report.listed)
         if num_carrier_sentences:
-            carriers = measured_carriers(
-                translate_with(loaded.model, loaded.tokenizer),
-                len(loaded.tokenizer.sentinels),
-                templates_for(bundle.source_language, sentences),
-                num_carrier_sentences,
+            record_carriers(
+                directory, loaded.model, loaded.tokenizer, sentences, num_carrier_sentences
             )
-            record_carriers(directory, carriers)
         return report
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
-from export.carrier_sentences import templates_for
-from export.carriers import measured_carriers, record_carriers, translate_with
+from export.carriers import record_carriers
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
 from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
 from export.huggingface.reader import read_huggingface
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from export.shortlists import shortlist_from_text
+from export.shortlists import record_agreement, shortlist_from_text
 from export.students.files import is_student
 from export.students.reader import read_student
 from model.bundle.bundle import Bundle
 from model.bundle.directions import Directions
-from model.bundle.manifest import MANIFEST_FILE, BundleError, why_no_language
+from model.bundle.manifest import BundleError, edited_manifest, why_no_language
 from model.evaluation.evaluation import choose_search_threads
 
 _log = logging.getLogger("dragoman.import")
@@ -148,16 +146,10 @@ def import_directory(
         proof = None
         if sentences:
             proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
-        _record(temporary / MANIFEST_FILE, proof)
+        _record(temporary, proof)
         if sentences and num_carrier_sentences:
             _log.info("measuring what the model copies")
-            carriers = measured_carriers(
-                translate_with(model, tokenizer),
-                len(tokenizer.sentinels),
-                templates_for(source, sentences),
-                num_carrier_sentences,
-            )
-            record_carriers(temporary, carriers)
+            record_carriers(temporary, model, tokenizer, sentences, num_carrier_sentences)
     reference = engine.engine if engine is not None else "another engine"
     return Imported(proof, agreement, reference, directions, bundle.name, foreign.search)
 
@@ -186,11 +178,12 @@ def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None)
     return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
 
 
-def _record(manifest: Path, proof: ParityReport | None) -> None:
-    fields = json.loads(manifest.read_text(encoding="utf-8"))
-    proven = None if proof is None else dataclasses.asdict(proof)
-    if proven is not None and (agreement := proven.pop("listed")) is not None:
-        fields["shortlist"]["agreement"] = agreement
-    fields["provenance"]["proof"] = proven
-    text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
-    manifest.write_text(text, encoding="utf-8")
+def _record(directory: Path, proof: ParityReport | None) -> None:
+    """Put the proof, and the shortlist's agreement that it found, into the manifest."""
+    proven = None
+    if proof is not None:
+        record_agreement(directory, proof.listed)
+        proven = dataclasses.asdict(proof)
+        del proven["listed"]
+    with edited_manifest(directory) as fields:
+        fields["provenance"]["proof"] = proven

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from export.errors import ExportError
 from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig
-from model.bundle.manifest import MANIFEST_FILE, rewrite_manifest
+from model.bundle.manifest import edited_manifest
 from model.bundle.shortlist import Shortlist, load_shortlist
 from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import CorpusError
@@ -123,6 +122,5 @@ def record_agreement(directory: Path, agreement: ShortlistAgreement | None) -> N
     """Write the agreement into the manifest of the bundle in `directory`."""
     if agreement is None:
         return
-    manifest = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
-    manifest["shortlist"]["agreement"] = asdict(agreement)
-    rewrite_manifest(directory, manifest)
+    with edited_manifest(directory) as manifest:
+        manifest["shortlist"]["agreement"] = asdict(agreement)

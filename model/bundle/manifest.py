@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,14 @@ def rewrite_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
     """Write `bundle.json` as it is."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def edited_manifest(directory: Path) -> Iterator[dict[str, Any]]:
+    """The fields of `bundle.json`, which are written back at the end of the block."""
+    fields: dict[str, Any] = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
+    yield fields
+    rewrite_manifest(directory, fields)
 
 
 def why_no_name(name: str) -> str:
