@@ -373,12 +373,16 @@ async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
         await asyncio.sleep(0)
     request = pb.TranslateRequest(contents=["A dog."])
     # A client that does not retry, and calls again and again: the server must not wait for it.
+    codes: list[grpc.StatusCode] = []
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = translation_pb2_grpc.TranslationServiceStub(channel)
         while not serving.done():
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.Translate(request)
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            codes.append(caught.value.code())
+    # gRPC resets a call that arrives while it stops. This client has one call at a time.
+    assert set(codes) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    assert codes.count(grpc.StatusCode.CANCELLED) <= 1
     with pytest.raises(InternalError, match="model fake stopped working"):
         await serving
     labels = {"method": "Translate", "code": "UNAVAILABLE"}
