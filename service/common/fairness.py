@@ -23,9 +23,12 @@ from service.common.fair_slots import FairSlots
 # Computing time of one client in an iteration of the event loop before others get a turn: about the
 # delay of their calls. Waiting for the next iteration costs about ten microseconds.
 _ITERATION_SECONDS = 0.003
-# New calls come first, since gRPC delivers one in each iteration, and the next may be of a client
-# without a call. But waiting work gets a turn at least this often.
+# New calls come first: gRPC delivers one at a time, and the next may be of a client without a call.
+# But waiting work gets a turn at least this often.
 _ARRIVALS_SECONDS = 0.02
+# Calls this close to each other belong to a burst, of which gRPC holds more. It needs several
+# iterations to deliver the next one.
+_BURST_SECONDS = 0.0005
 
 # Long enough for another thread to take Python's lock.
 _PAUSE_SECONDS = 5e-5
@@ -72,22 +75,34 @@ class _Waiting:
 class FairLoop:
     """Shares the computing time of an event loop among clients. Belongs to that loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._waiting = _Waiting()
         self._is_armed = False  # for the next iteration
-        self._num_arrived = 0  # in this iteration
+        self._has_arrivals = False  # in this iteration
+        self._last_arrival = -_BURST_SECONDS
+        self._burst_ends = 0.0  # unless another call arrives before
         self._chosen: str | None = None  # the client that may compute
         self._ends = 0.0  # end of its time in this iteration
         self._begun = 0.0  # start of the last work that had to wait for arrivals
 
     def arrived(self) -> None:
         """Record that a call has arrived."""
-        self._num_arrived += 1
+        now = self._clock()
+        if now - self._last_arrival < _BURST_SECONDS:
+            self._burst_ends = now + _BURST_SECONDS
+        self._last_arrival = now
+        self._has_arrivals = True
         self._arm()
+
+    def _must_accept(self, now: float) -> bool:
+        """Whether calls are arriving, and waiting work has had its turn lately."""
+        is_arriving = self._has_arrivals or now < self._burst_ends
+        return is_arriving and now - self._begun < _ARRIVALS_SECONDS
 
     def is_over(self, client: str) -> bool:
         """Whether a client's work has to wait for the next iteration or for other clients."""
-        now = time.perf_counter()
+        now = self._clock()
         if self._waiting:
             return client != self._chosen or now >= self._ends
         if self._ends == 0.0:
@@ -97,9 +112,8 @@ class FairLoop:
 
     def must_wait(self) -> bool:
         """Whether work of milliseconds has to wait before it begins."""
-        now = time.perf_counter()
-        is_late = now - self._begun >= _ARRIVALS_SECONDS
-        if self._waiting or self._ends or (self._num_arrived and not is_late):
+        now = self._clock()
+        if self._waiting or self._ends or self._must_accept(now):
             return True
         self._begun = now
         self._ends = now + _ITERATION_SECONDS
@@ -111,7 +125,7 @@ class FairLoop:
         due = self._waiting.add(client)
         self._arm()
         await _ends_in_turn(due)
-        self._begun = time.perf_counter()
+        self._begun = self._clock()
         self._ends = self._begun + _ITERATION_SECONDS
         self._arm()
 
@@ -123,9 +137,9 @@ class FairLoop:
     def _next_iteration(self) -> None:
         self._is_armed = False
         self._ends = 0.0
-        had_arrivals, self._num_arrived = self._num_arrived, 0
-        if not had_arrivals or time.perf_counter() - self._begun >= _ARRIVALS_SECONDS:
+        if not self._must_accept(self._clock()):
             self._chosen = self._waiting.wake()
+        self._has_arrivals = False
         if self._waiting:
             self._arm()
 

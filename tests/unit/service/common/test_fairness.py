@@ -12,6 +12,7 @@ import pytest
 
 from service.common.fairness import (
     MAX_PREPARING,
+    FairLoop,
     arrived,
     begin_preparing,
     checkpoint,
@@ -163,6 +164,31 @@ async def test_calls_that_arrive_come_before_work_that_waits() -> None:
         before = iterations.count
         await as_piece()
         assert iterations.count - before >= 2
+
+
+async def test_work_waits_between_the_calls_of_a_burst() -> None:
+    now = 1.0
+    fair = FairLoop(lambda: now)
+    assert not fair.must_wait()  # so that the next one is not late
+
+    async def has_to_wait(seconds: float) -> bool:
+        nonlocal now
+        await asyncio.sleep(0)  # an iteration in which no call arrives
+        now += seconds
+        return fair.must_wait()
+
+    fair.arrived()
+    assert not await has_to_wait(0.0001), "one call is no burst"
+    fair.arrived()
+    assert await has_to_wait(0.0004)
+    assert not await has_to_wait(0.0002), "the burst is over"
+    waits = 0
+    fair.arrived()
+    fair.arrived()
+    while await has_to_wait(0.0004):
+        fair.arrived()
+        waits += 1
+    assert 0.018 < waits * 0.0004 < 0.021, "work gets a turn while a burst lasts"
 
 
 async def test_work_gets_on_while_calls_arrive() -> None:
