@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -19,6 +20,10 @@ from service.server import Server
 # usage is saved and spans are exported.
 _END_SECONDS = 1.75
 
+# Longest wait of the event loop for Python's lock while a thread computes. The loop waits in each
+# iteration, and a call takes several; Python's default is 5 ms.
+_SWITCH_SECONDS = 0.0005
+
 _log = logging.getLogger("dragoman.server")
 
 
@@ -28,6 +33,7 @@ def run(make_server: Callable[[], Server]) -> NoReturn:
     Args:
         make_server: makes the server when the event loop runs.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def serve_and_exit() -> NoReturn:
         status = 0
