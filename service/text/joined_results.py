@@ -12,7 +12,7 @@ from service.errors import DragomanError, InvalidArgumentError
 from service.text.things.text_parts import TextPart
 from service.text.things.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
-from service.translation.links import LinkedPieces
+from service.translation.links import LinkedText
 from service.translation.results import (
     SentenceResult,
     TermUse,
@@ -64,7 +64,7 @@ class JoinedText:
         self._whole: TranslatedPart | None = None  # if it is the only part
         self._error: DragomanError | None = None
         self._texts: list[str] = []
-        self._linked = LinkedPieces()
+        self._linked = LinkedText()
         self._reasons: set[FinishReason | None] = set()
         self._num_source_tokens = self._num_target_tokens = 0
         self._was_split = False

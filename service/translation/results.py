@@ -19,10 +19,11 @@ from service.translation.alignments import (
     source_tokens,
 )
 from service.translation.confidence import SentenceConfidence, text_confidence
-from service.translation.engine_call import SubmittedPiece
-from service.translation.links import Link, LinkedPieces, word_links
+from service.translation.engine_call import SubmittedSentence
+from service.translation.links import Link, LinkedText, word_links
 from service.translation.options import TranslateOptions
-from service.translation.preparation import Piece, PreparedText
+from service.translation.preparation import PreparedText
+from service.translation.segmentation import SourceSentence
 
 
 @dataclass(frozen=True)
@@ -159,22 +160,22 @@ class PendingText:
     """A text in translation, and its results so far.
 
     Attributes:
-        prepared: the text in pieces.
-        pieces: those submitted.
+        prepared: the text in sentences.
+        submitted: its sentences that were submitted, in order.
         started_at: when the call began, in seconds of the engine's clock.
         confidences: confidences of the sentences, if the model has a calibration.
         sentences: results of sentences, if the client requested them.
-        outputs: the translation of each piece, with the separator before it.
-        linked: links of the pieces, if they were requested.
+        outputs: the translation of each sentence, with the separator before it.
+        linked: links of the sentences, if they were requested.
     """
 
     prepared: PreparedText
-    pieces: Sequence[SubmittedPiece]
+    submitted: Sequence[SubmittedSentence]
     started_at: float
     confidences: list[SentenceConfidence] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    linked: LinkedPieces = field(default_factory=LinkedPieces)
+    linked: LinkedText = field(default_factory=LinkedText)
     _reasons: set[FinishReason] = field(default_factory=set)
     _num_target_tokens: int = 0
     _begun: float | None = None
@@ -208,7 +209,7 @@ class PendingText:
 
     def link(
         self,
-        piece: Piece,
+        sentence: SourceSentence,
         output: str,
         result: GenerationResult,
         scored: Sequence[Hypothesis],
@@ -217,7 +218,7 @@ class PendingText:
         """Add the links of a sentence.
 
         Args:
-            piece: the sentence.
+            sentence: the sentence.
             output: its translation.
             result: of its search.
             scored: the result's hypotheses, scored with alignments; empty for a model without any.
@@ -227,15 +228,15 @@ class PendingText:
         if scored:
             [best], linked = result.hypotheses[:1], scored[0].linked
             assert linked is not None, "scored without an alignment"
-            source_spans = tokenizer.encoded_spans(piece.text)[len(tokenizer.prefix_ids) :]
+            source_spans = tokenizer.encoded_spans(sentence.text)[len(tokenizer.prefix_ids) :]
             target_spans = tokenizer.target.decoded_spans(best.token_ids)
             spans = source_spans, target_spans
-            links = word_links(piece.text, output, spans, linked.tolist())
-        self.linked.translate(piece.text, output, links)
+            links = word_links(sentence.text, output, spans, linked.tolist())
+        self.linked.translate(sentence.text, output, links)
 
 
 def sentence_result(
-    piece: Piece,
+    sentence: SourceSentence,
     result: GenerationResult,
     tokenizer: Tokenizer,
     options: TranslateOptions,
@@ -245,7 +246,7 @@ def sentence_result(
     """The result of one sentence.
 
     Args:
-        piece: the sentence.
+        sentence: the sentence.
         result: the result of the sentence's search.
         tokenizer: the model's tokenizer.
         options: the request's options, which say what to return.
@@ -265,8 +266,8 @@ def sentence_result(
         )
 
     return SentenceResult(
-        piece.text,
+        sentence.text,
         [shown(index, hypothesis) for index, hypothesis in enumerate(result.hypotheses)],
-        source_tokens(piece.text, tokenizer) if kind else (),
+        source_tokens(sentence.text, tokenizer) if kind else (),
         confidence,
     )

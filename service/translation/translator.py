@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from service.translation.attention import AttentionExtractor
 from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
-from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence, result_of
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
 from service.translation.preparation import (
@@ -42,7 +41,7 @@ _PIECES_PER_YIELD = 128
 # Cached checked options: most requests have the same, and checking takes as long as tokenizing a
 # sentence.
 _MAX_OPTIONS_KEPT = 64
-# Cached directions; making another one takes about ten microseconds.
+# Cached directions; making another one takes less than a tenth of a millisecond.
 _MAX_DIRECTIONS_KEPT = 256
 
 
@@ -101,35 +100,27 @@ class Translator:
         self._can_align = can_align
         self._attention = attention
         self.limits = limits or TranslatorLimits()
+        self.tokenizer = tokenizer
         search = default_search or SearchOptions()
         self.default_options = TranslateOptions(search=search)
         self.stream_options = TranslateOptions(search=replace(search, beam_size=1))
         self._engine = engine
         self._directions = directions
-        self._detokenizer = Detokenizer(tokenizer.target)
-        if directions is not None:
-            self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
-        self._set_direction(
-            tokenizer, TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
-        )
-
-    def _set_direction(self, tokenizer: Tokenizer, preparer: TextPreparer) -> None:
-        engine = self._engine
-        self.tokenizer = tokenizer
-        self.preparer = preparer
+        self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
+        self.preparer = TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
         self._num_hidden = tokenizer.num_hidden
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits, self._can_align)
+        self.scorer = PairScorer(engine, tokenizer, self.preparer, self.limits, can_align)
         self.attention = AttentionExtractor(
             engine,
             tokenizer,
-            preparer,
+            self.preparer,
             self.limits,
-            self._attention,
+            attention,
             self.scorer.checked,
             self.call,
         )
@@ -163,12 +154,21 @@ class Translator:
         tokenizer = self.tokenizer.between(
             self._directions.prefix_ids(source, target), self._directions.start_ids(target)
         )
-        other = copy.copy(self)
         measured = self._calibration
         if measured is not None and (measured.source, measured.target) != (source, target):
-            other._calibration = None
-        other._set_direction(tokenizer, self.preparer.between(tokenizer, source))
-        return other
+            measured = None
+        return Translator(
+            self._engine,
+            tokenizer,
+            source_language=source,
+            limits=self.limits,
+            directions=self._directions,
+            default_search=self.default_options.search,
+            can_align=self._can_align,
+            attention=self._attention,
+            calibration=measured,
+            carriers=self.carriers,
+        )
 
     async def translate(
         self,
@@ -212,8 +212,8 @@ class Translator:
                 texts, split_sentences=options.split_sentences
             ):
                 if isinstance(prepared, PreparedText):
-                    pieces = await self.submit(prepared, call)
-                    pending.append(PendingText(prepared, pieces, call.started_at))
+                    submitted = await self.submit(prepared, call)
+                    pending.append(PendingText(prepared, submitted, call.started_at))
                 else:
                     pending.append(prepared)
             if kind:
@@ -291,15 +291,15 @@ class Translator:
         [length] = await normalised_lengths([text])
         self.limits.check_length("content", length, NORMALISED)
 
-    async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
-        """Submit every piece of a text."""
-        submitted: list[SubmittedPiece] = []
+    async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedSentence]:
+        """Submit every sentence of a text."""
+        submitted: list[SubmittedSentence] = []
         await checkpoint()
         opening = prepared.opening
-        for number, piece in enumerate(prepared.pieces, 1):
+        for number, sentence in enumerate(prepared.sentences, 1):
             if number % _PIECES_PER_YIELD == 0:
                 await checkpoint()
-            submitted.append(await call.submit(piece, opens=piece is opening))
+            submitted.append(await call.submit(sentence, opens=sentence is opening))
         return submitted
 
     def _alignment_kind(self, options: TranslateOptions) -> AlignmentKind | None:
@@ -325,7 +325,7 @@ class Translator:
         weights = SoftWeights()
         hidden_source, hidden_target = self._num_hidden
         for text in pending:
-            for submitted in text.pieces if isinstance(text, PendingText) else ():
+            for submitted in text.submitted if isinstance(text, PendingText) else ():
                 if submitted.generation is None:
                     continue
                 result = await submitted.generation.result()
@@ -351,18 +351,18 @@ class Translator:
         return BlankRetries(self.tokenizer, self.preparer, call, texts)
 
     async def deltas(
-        self, submitted: SubmittedPiece, pending: PendingText, retries: BlankRetries
+        self, submitted: SubmittedSentence, pending: PendingText, retries: BlankRetries
     ) -> AsyncIterator[str]:
-        """Yield the translation of a piece as it is generated, and add its result to the text.
+        """Yield the translation of a sentence as it is generated, and add its result to the text.
 
-        Nothing is yielded before the first word: without words, the piece is translated again.
+        Nothing is yielded before the first word: without words, the sentence is translated again.
         """
         if copied := submitted.copied:
             yield copied
         generation = submitted.generation
         if generation is None:
             return
-        text = self._detokenizer.stream()
+        text = Detokenizer(self.tokenizer.target)
         held, is_shown = "", retries.has_prefix(generation)
         async for token_ids in generation:
             if delta := text.add(token_ids):
@@ -379,7 +379,7 @@ class Translator:
             retry = await retries.of(generation)
             pending.add(generation, result)
             if retry is None or not retry.is_better:
-                yield submitted.piece.text
+                yield submitted.sentence.text
                 return
             if retry.result.error is not None:
                 raise retry.result.error
@@ -389,13 +389,13 @@ class Translator:
             yield held
 
     async def result_of(self, generation: Generation) -> GenerationResult:
-        """The result of a piece, without the language tokens at the beginning."""
+        """The result of a sentence, without the language tokens at the beginning."""
         return (await result_of(generation)).without(self._num_hidden[1])
 
     def _add(
         self, pending: PendingText, generation: Generation, result: GenerationResult
     ) -> SentenceConfidence | None:
-        """Add the result of a piece to its text, and return its confidence."""
+        """Add the result of a sentence to its text, and return its confidence."""
         pending.add(generation, result)
         num_given = len(generation.request.options.prefix_ids) - self._num_hidden[1]
         confidence = sentence_confidence(self._calibration, result, num_given)
@@ -410,11 +410,11 @@ class Translator:
         options: TranslateOptions,
         retries: BlankRetries,
     ) -> TextResult:
-        """Wait for all pieces of a text, and join them."""
+        """Wait for all sentences of a text, and join them."""
         if isinstance(pending, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
         error: DragomanError | None = None
-        for submitted in pending.pieces:
+        for submitted in pending.submitted:
             await checkpoint()
             if options.links:
                 pending.linked.copy(submitted.copied)
@@ -433,8 +433,8 @@ class Translator:
                     scorings = []
                 elif not options.returns_sentences:
                     pending.add(generation, result)
-                    pending.outputs.append(submitted.copied + submitted.piece.text)
-                    pending.linked.copy(submitted.piece.text if options.links else "")
+                    pending.outputs.append(submitted.copied + submitted.sentence.text)
+                    pending.linked.copy(submitted.sentence.text if options.links else "")
                     continue
             confidence = self._add(pending, generation, result)
             scores = [await result_of(scoring) for scoring in scorings]
@@ -445,10 +445,12 @@ class Translator:
                 continue
             scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
             if options.links:
-                pending.link(submitted.piece, output, result, scored, self.tokenizer)
+                pending.link(submitted.sentence, output, result, scored, self.tokenizer)
             if options.returns_sentences:
                 value = confidence.value if confidence else None
                 pending.sentences.append(
-                    sentence_result(submitted.piece, result, self.tokenizer, options, scored, value)
+                    sentence_result(
+                        submitted.sentence, result, self.tokenizer, options, scored, value
+                    )
                 )
         return pending.result("" if error else "".join(pending.outputs), error)

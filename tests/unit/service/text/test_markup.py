@@ -22,7 +22,7 @@ from service.text.markup.markup_translator import MarkupTranslator, plain_texts
 from service.text.markup.tokens import Kind, MarkupToken, tokenize
 from service.text.markup.tree import MAX_DEPTH, Node
 from service.text.options import LineBreaks, MimeType, TextOptions
-from service.translation.links import LinkedPieces
+from service.translation.links import LinkedText
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from tests.fake_linked import FakeLinkedTranslator
@@ -220,7 +220,7 @@ class OfSentences(FakeLinkedTranslator):
     """Copies the white space between sentences, as the sentence translator does."""
 
     def result(self, text: str) -> TextResult:
-        pieces = LinkedPieces()
+        pieces = LinkedText()
         target = ""
         for part in re.split(r"(?<=[.])(\s+)|^(\s+)|(\s+)$", text):
             if part and part.isspace():
