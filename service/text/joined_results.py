@@ -18,6 +18,7 @@ from service.translation.results import (
     TermUse,
     TextResult,
     TranslationWarning,
+    joined_reason,
 )
 
 _INDEXED = re.compile(r"contents\[(\d+)\]")
@@ -122,10 +123,9 @@ class JoinedText:
             [(_, result)] = self._whole.results
             return with_field(result, text_field)
         error = None if self._error is None else renamed(self._error, text_field)
-        order = (None, FinishReason.ERROR, FinishReason.LENGTH)
         return TextResult(
             text="" if error else "".join(self._texts),
-            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
+            finish_reason=None if None in self._reasons else joined_reason(self._reasons),
             num_source_tokens=self._num_source_tokens,
             num_target_tokens=self._num_target_tokens,
             was_split=self._was_split,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from service.common.fairness import in_thread, on_loop
+from service.common.fairness import in_turn
 from service.text.interface import LinkedTranslator
 from service.text.options import LineBreaks
 from service.translation.engine_call import CallArguments
@@ -199,7 +199,7 @@ class LineJoiner:
         for some in portions(texts, _SMALL_CHARACTERS):
             join = functools.partial(self._join, some)
             is_small = sum(map(len, some)) <= _SMALL_CHARACTERS
-            joined += await (on_loop(join) if is_small else in_thread(join))
+            joined += await in_turn(join, is_short=is_small)
         return joined
 
     def _join(self, texts: Sequence[str]) -> list[str]:

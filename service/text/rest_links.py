@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Unpack
 
-from service.common.fairness import in_thread, on_loop
+from service.common.fairness import in_turn
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed, with_field
@@ -65,7 +65,7 @@ async def _linked(texts: Sequence[str]) -> list[int]:
         return [index for index in found if has_links(texts[index])]
 
     is_small = sum(len(texts[index]) for index in found) <= _SMALL_CHARACTERS
-    return await (on_loop(search) if is_small else in_thread(search))
+    return await in_turn(search, is_short=is_small)
 
 
 def parse_links(text: str) -> Document:

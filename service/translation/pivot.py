@@ -10,14 +10,13 @@ from typing import Unpack
 
 from model.bundle.carriers import in_common
 from service.common.fairness import checkpoint
-from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence
 from service.translation.links import Link, LinkedText
 from service.translation.options import TranslateOptions
 from service.translation.preparation import PreparedText, TextError, are_long
-from service.translation.results import PendingText, TextResult
+from service.translation.results import PendingText, TextResult, joined_reason
 from service.translation.segmentation import SourceSentence
 from service.translation.translator import StreamDelta, Translator
 
@@ -290,11 +289,9 @@ class _PivotedText:
         """The result of both models: the text of the second one, and the time of both."""
         first = self.first.result("")
         ended = max(result.queue_seconds + result.compute_seconds for result in (first, second))
-        reasons = {first.finish_reason, second.finish_reason}
-        order = (FinishReason.ERROR, FinishReason.LENGTH)
         return replace(
             second,
-            finish_reason=next((reason for reason in order if reason in reasons), FinishReason.EOS),
+            finish_reason=joined_reason((first.finish_reason, second.finish_reason)),
             num_source_tokens=first.num_source_tokens,
             was_split=first.was_split or self.was_split,
             queue_seconds=first.queue_seconds,

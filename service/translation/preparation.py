@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from model.bundle.tokenizer import Tokenizer
-from service.common.fairness import in_thread, on_loop
+from service.common.fairness import in_thread, in_turn
 from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import SourceSentence, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
@@ -180,10 +180,8 @@ class TextPreparer:
             run_portion = functools.partial(run, portion)
             if is_short:
                 results = run_portion()
-            elif _are_small(portion):
-                results = await on_loop(run_portion)
             else:
-                results = await in_thread(run_portion)
+                results = await in_turn(run_portion, is_short=_are_small(portion))
             for result in results:
                 yield result
 

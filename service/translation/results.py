@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from model.bundle.tokenizer import Tokenizer
@@ -155,6 +155,12 @@ class TextResult:
     warnings: Sequence[TranslationWarning] = ()
 
 
+def joined_reason(reasons: Collection[FinishReason | None]) -> FinishReason:
+    """The finish reason of a text, from those of its parts."""
+    order = (FinishReason.ERROR, FinishReason.LENGTH)
+    return next((reason for reason in order if reason in reasons), FinishReason.EOS)
+
+
 @dataclass
 class PendingText:
     """A text in translation, and its results so far.
@@ -191,11 +197,10 @@ class PendingText:
 
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
         """The result, once all generations have finished."""
-        order = (FinishReason.ERROR, FinishReason.LENGTH)
         first = self.started_at if self._begun is None else self._begun
         return TextResult(
             text=text,
-            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
+            finish_reason=joined_reason(self._reasons),
             num_source_tokens=self.prepared.num_source_tokens,
             num_target_tokens=self._num_target_tokens,
             was_split=self.prepared.was_split,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
 from service.common.fairness import in_thread, on_loop
-from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import index_in, renamed
@@ -27,7 +26,7 @@ from service.text.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.preparation import are_long, normalised_lengths, portions
-from service.translation.results import TextResult
+from service.translation.results import TextResult, joined_reason
 from service.translation.translator import StreamDelta
 
 # Documents of this many characters are parsed and written within some milliseconds, on the event
@@ -340,11 +339,9 @@ def _field(window: _Window, index: int) -> str:
 
 def _joined(results: Sequence[TextResult]) -> TextResult:
     """The result of a document, without its text, from those of its runs."""
-    reasons = {result.finish_reason for result in results}
-    order = (FinishReason.ERROR, FinishReason.LENGTH)
     return TextResult(
         text="",
-        finish_reason=next((each for each in order if each in reasons), FinishReason.EOS),
+        finish_reason=joined_reason({result.finish_reason for result in results}),
         num_source_tokens=sum(result.num_source_tokens for result in results),
         num_target_tokens=sum(result.num_target_tokens for result in results),
         was_split=any(result.was_split for result in results),
