@@ -19,9 +19,9 @@ from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.domain.plan import RunnerLimits
 from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
-from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall, Quota
 from service.errors import (
     DeadlineExceededError,

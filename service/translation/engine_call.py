@@ -19,9 +19,9 @@ from service.domain.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
 from service.observability import tracing

@@ -127,10 +127,10 @@ class PivotTranslator:
             pivoted = _PivotedText(PendingText(prepared, [], legs.first.started_at))
             queue: asyncio.Queue[SubmittedSentence | None] = asyncio.Queue()
             feeding = asyncio.create_task(self._feed(pivoted, legs, queue), name="pivot")
-            second = pivoted.second()
+            second, collector = pivoted.second(), self._second.collector
             deltas = []
             while (submitted := await queue.get()) is not None:
-                async for delta in self._second.deltas(submitted, second, legs.second_retries):
+                async for delta in collector.deltas(submitted, second, legs.second_retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
             await feeding
@@ -189,7 +189,7 @@ class PivotTranslator:
         sentence, generation = submitted.sentence, submitted.generation
         continued: Sequence[SourceSentence] = (sentence,)
         if generation is not None:
-            result = await self._first.result_of(generation)
+            result = await self._first.collector.result_of(generation)
             text.first.add(generation, result)
             if result.error is not None:
                 text.error = result.error
@@ -230,11 +230,11 @@ class PivotTranslator:
         """Wait for the second model, and join the sentences of a text."""
         retries = legs.second_retries
         if isinstance(text, TextError):
-            return await self._second.finish(text, field, options, retries)
+            return await self._second.collector.finish(text, field, options, retries)
         if text.error is not None:
             return text.first.result("", text.error)
         second, unlinked = text.second(), replace(options, links=False)
-        result = text.joined(await self._second.finish(second, field, unlinked, retries))
+        result = text.joined(await self._second.collector.finish(second, field, unlinked, retries))
         if options.links and result.error is None:
             result = replace(result, links=text.links(second.outputs))
         return result

@@ -14,16 +14,13 @@ from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import Tokenizer
 from service.common.fairness import checkpoint
 from service.domain.attention import AttentionShape
-from service.domain.requests import AlignmentKind, GenerationResult, SearchOptions
-from service.engine.generation import Generation
+from service.domain.requests import AlignmentKind, SearchOptions
 from service.engine.interface import ServableEngine
-from service.errors import DragomanError, InvalidArgumentError
-from service.translation.alignments import SoftWeights, check_can_align
+from service.errors import InvalidArgumentError
+from service.translation.alignments import check_can_align
 from service.translation.attention import AttentionExtractor
-from service.translation.blank_retries import BlankRetries, has_word
-from service.translation.confidence import SentenceConfidence, sentence_confidence
-from service.translation.detokenizer import Detokenizer
-from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence, result_of
+from service.translation.blank_retries import BlankRetries
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
 from service.translation.preparation import (
@@ -33,7 +30,8 @@ from service.translation.preparation import (
     are_long,
     normalised_lengths,
 )
-from service.translation.results import PendingText, TextResult, sentence_result
+from service.translation.result_collector import ResultCollector
+from service.translation.results import PendingText, TextResult
 
 # Some milliseconds of work. A number, not a time, so that the engine gets the sentences of a usual
 # request together.
@@ -77,6 +75,7 @@ class Translator:
             sent as they are generated.
         tokenizer: the model's tokenizer for this direction.
         preparer: segments and tokenizes texts for the model.
+        collector: collects results of sentences.
         scorer: scores translations with the same model.
         attention: computes attention weights of the model.
     """
@@ -114,6 +113,7 @@ class Translator:
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
+        self.collector = ResultCollector(tokenizer, calibration)
         self.scorer = PairScorer(engine, tokenizer, self.preparer, self.limits, can_align)
         self.attention = AttentionExtractor(
             engine,
@@ -218,10 +218,10 @@ class Translator:
                     pending.append(prepared)
             if kind:
                 most = None if options.return_alignments else 1
-                await self._submit_alignments(pending, call, kind, most)
+                await self.collector.submit_alignments(pending, call, kind, most)
             retries = self.retries(call, pending)
             return [
-                await self.finish(text, f"contents[{index}]", options, retries)
+                await self.collector.finish(text, f"contents[{index}]", options, retries)
                 for index, text in enumerate(pending)
             ]
         finally:
@@ -261,7 +261,7 @@ class Translator:
             pending = PendingText(prepared, [], call.started_at)
             deltas, retries = [], self.retries(call)
             async for submitted in call.submit_ahead(prepared):
-                async for delta in self.deltas(submitted, pending, retries):
+                async for delta in self.collector.deltas(submitted, pending, retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
             yield pending.result("".join(deltas))
@@ -307,38 +307,6 @@ class Translator:
         can_link = self._can_align and self._engine.can_score
         return options.return_alignments or ("hard" if options.links and can_link else None)
 
-    async def _submit_alignments(
-        self,
-        pending: Sequence[PendingText | TextError],
-        call: EngineCall,
-        kind: AlignmentKind,
-        most: int | None,
-    ) -> None:
-        """Submit hypotheses for scoring when their search ends, while other searches run.
-
-        Args:
-            pending: texts of the request.
-            call: engine call of the request.
-            kind: kind of the alignments.
-            most: most hypotheses of each sentence, best first; None for all.
-        """
-        weights = SoftWeights()
-        hidden_source, hidden_target = self._num_hidden
-        for text in pending:
-            for submitted in text.submitted if isinstance(text, PendingText) else ():
-                if submitted.generation is None:
-                    continue
-                result = await submitted.generation.result()
-                source_ids = submitted.generation.request.source_ids
-                for hypothesis in () if result.error else result.hypotheses[:most]:
-                    end = (self.tokenizer.eos_id,) if hypothesis.ended else ()
-                    target_ids = (*hypothesis.token_ids, *end)
-                    if kind == "soft":
-                        weights.add(
-                            len(source_ids) - hidden_source, len(target_ids) - hidden_target
-                        )
-                    submitted.scorings.append(await call.score(source_ids, target_ids, kind))
-
     def call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for invalid options."""
         search = self._search_options(options)
@@ -349,108 +317,3 @@ class Translator:
     ) -> BlankRetries:
         """Second attempts for sentences with a translation without words."""
         return BlankRetries(self.tokenizer, self.preparer, call, texts)
-
-    async def deltas(
-        self, submitted: SubmittedSentence, pending: PendingText, retries: BlankRetries
-    ) -> AsyncIterator[str]:
-        """Yield the translation of a sentence as it is generated, and add its result to the text.
-
-        Nothing is yielded before the first word: without words, the sentence is translated again.
-        """
-        if copied := submitted.copied:
-            yield copied
-        generation = submitted.generation
-        if generation is None:
-            return
-        text = Detokenizer(self.tokenizer.target)
-        held, is_shown = "", retries.has_prefix(generation)
-        async for token_ids in generation:
-            if delta := text.add(token_ids):
-                held += delta
-                is_shown = is_shown or has_word(held)
-                if is_shown:
-                    yield held
-                    held = ""
-        result = await self.result_of(generation)
-        if result.error is not None:
-            raise result.error
-        held += text.finish()
-        if not is_shown and retries.is_due(generation, result, held):
-            retry = await retries.of(generation)
-            pending.add(generation, result)
-            if retry is None or not retry.is_better:
-                yield submitted.sentence.text
-                return
-            if retry.result.error is not None:
-                raise retry.result.error
-            generation, result, held = retry.generation, retry.result, retry.text
-        self._add(pending, generation, result)
-        if held:
-            yield held
-
-    async def result_of(self, generation: Generation) -> GenerationResult:
-        """The result of a sentence, without the language tokens at the beginning."""
-        return (await result_of(generation)).without(self._num_hidden[1])
-
-    def _add(
-        self, pending: PendingText, generation: Generation, result: GenerationResult
-    ) -> SentenceConfidence | None:
-        """Add the result of a sentence to its text, and return its confidence."""
-        pending.add(generation, result)
-        num_given = len(generation.request.options.prefix_ids) - self._num_hidden[1]
-        confidence = sentence_confidence(self._calibration, result, num_given)
-        if confidence is not None:
-            pending.confidences.append(confidence)
-        return confidence
-
-    async def finish(
-        self,
-        pending: PendingText | TextError,
-        field: str,
-        options: TranslateOptions,
-        retries: BlankRetries,
-    ) -> TextResult:
-        """Wait for all sentences of a text, and join them."""
-        if isinstance(pending, TextError):
-            return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
-        error: DragomanError | None = None
-        for submitted in pending.submitted:
-            await checkpoint()
-            if options.links:
-                pending.linked.copy(submitted.copied)
-            if submitted.generation is None:
-                pending.outputs.append(submitted.copied)
-                continue
-            generation, scorings = submitted.generation, submitted.scorings
-            result = await self.result_of(generation)
-            output = self.tokenizer.target.decode(result.token_ids)
-            # Not with alignments, which are for the sentence's own tokens and first translation.
-            if retries.is_due(generation, result, output) and not options.return_alignments:
-                retry = await retries.of(generation)
-                if retry is not None and retry.is_better:
-                    pending.add(generation, result)
-                    generation, result, output = retry.generation, retry.result, retry.text
-                    scorings = []
-                elif not options.returns_sentences:
-                    pending.add(generation, result)
-                    pending.outputs.append(submitted.copied + submitted.sentence.text)
-                    pending.linked.copy(submitted.sentence.text if options.links else "")
-                    continue
-            confidence = self._add(pending, generation, result)
-            scores = [await result_of(scoring) for scoring in scorings]
-            for failed in (result, *scores):
-                error = failed.error or error
-            pending.outputs.append(submitted.copied + output)
-            if error is not None:
-                continue
-            scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
-            if options.links:
-                pending.link(submitted.sentence, output, result, scored, self.tokenizer)
-            if options.returns_sentences:
-                value = confidence.value if confidence else None
-                pending.sentences.append(
-                    sentence_result(
-                        submitted.sentence, result, self.tokenizer, options, scored, value
-                    )
-                )
-        return pending.result("" if error else "".join(pending.outputs), error)

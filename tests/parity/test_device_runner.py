@@ -27,7 +27,8 @@ from service.domain.plan import (
     StepOutput,
     StepPlan,
 )
-from service.domain.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner

@@ -16,7 +16,6 @@ import functools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from bench.studies.trainings.plan import (
 from bench.studies.trainings.report import to_dict
 from bench.suite.systems import environment
 from model.data.recipe import Recipe, load_recipe
+from model.training.signals import on_stop_signal
 
 RESULT_FILE = "result.json"
 Train = Callable[[Path, Path, Path], None]  # recipe, data root, run
@@ -212,12 +212,8 @@ def train_by_command(recipe: Path, data_root: Path, run: Path, *, threads: int) 
         def forward(number: int, frame: FrameType | None) -> None:
             process.terminate()  # it saves its state first
 
-        before = {s: signal.signal(s, forward) for s in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with on_stop_signal(forward):
             code = process.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
     if code:
         typer.echo(f"the training ended with {code}: {log}; the same command goes on", err=True)
         raise typer.Exit(code if code > 0 else 1)

@@ -15,12 +15,8 @@ from model.bundle.tokenizer import Tokenizer
 from service.common.fairness import checkpoint
 from service.domain.attention import AttentionKind, AttentionLabel
 from service.domain.plan import Float32
-from service.domain.requests import (
-    FinishReason,
-    Priority,
-    Sampling,
-    SearchOptions,
-)
+from service.domain.requests import FinishReason, Priority, SearchOptions
+from service.domain.sampling import Sampling
 from service.errors import InvalidArgumentError
 from service.fronts.status import status_of
 from service.text.options import LineBreaks

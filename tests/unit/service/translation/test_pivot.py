@@ -21,9 +21,9 @@ from service.domain.requests import (
     GenerationRequest,
     GenerationResult,
     Priority,
-    Sampling,
     SearchOptions,
 )
+from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineObserver
 from service.errors import (
