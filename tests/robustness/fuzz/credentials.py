@@ -1,4 +1,4 @@
-"""What says who a client is: key files, tokens, headers, certificates."""
+"""Credentials of clients: key files, tokens, headers, certificates."""
 
 from __future__ import annotations
 
