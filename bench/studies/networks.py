@@ -40,7 +40,7 @@ _NAME = re.compile(r"(\d+)x(\d+)\+(\d+)@(\d+)")
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """Of one network.
+    """Costs of one network.
 
     Attributes:
         parameters: how many there are.

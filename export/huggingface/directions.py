@@ -102,7 +102,7 @@ def _from_files(directory: ModelDirectory, vocabularies: Vocabularies) -> Direct
 def _among(
     directory: ModelDirectory, vocabularies: Vocabularies, codes: Sequence[str]
 ) -> Directions:
-    """Of Marian's models: the files name one language, or a group of them, on either side."""
+    """Directions of a Marian model, with one language or a group of languages on each side."""
     source, target = languages_of(directory)
     token_ids = _token_ids(vocabularies)
     if not token_ids:

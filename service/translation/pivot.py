@@ -172,7 +172,10 @@ class PivotTranslator:
     async def _feed(
         self, text: _PivotedText, legs: _Legs, queue: asyncio.Queue[SubmittedSentence | None]
     ) -> None:
-        """The same for a stream, with the first model ahead by no more than its quota."""
+        """Put the sentences of a stream into a queue, as the second model gets them.
+
+        The first model is ahead by no more than its quota.
+        """
         try:
             async for submitted in legs.first.submit_ahead(text.first.prepared):
                 for each in await self._continue_sentence(submitted, text, legs):

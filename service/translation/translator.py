@@ -286,7 +286,7 @@ class Translator:
         await self.preparer.check_lengths(self.limits, "contents", names, texts)
 
     async def check_text(self, text: str) -> None:
-        """The same for the single text of a stream."""
+        """Raise InvalidArgumentError if the text of a stream is too long."""
         self.limits.check_length("content", len(text))
         [length] = await normalised_lengths([text])
         self.limits.check_length("content", length, NORMALISED)

@@ -47,7 +47,7 @@ _TRIED = 10  # sentences, where a plan is only tried out
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Where text comes from.
+    """A text to translate and to score.
 
     Attributes:
         data_root: the prepared corpora.
@@ -78,7 +78,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Of each training.")] = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Priority; 19 is the lowest.")] = 19,
 ) -> None:
-    """Train what is left of a plan, and write its report."""
+    """Train the remaining variants of a plan, and write its report."""
     try:
         loaded = load_plan(plan, updates)
     except TrainingPlanError as exc:
@@ -139,7 +139,7 @@ def run_variant(
 
 
 def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
-    """Those that there are, by variant, in the order of the plan, with the validation losses.
+    """Results so far, by variant, in the order of the plan, with the validation losses.
 
     Also the CPU seconds of the training until then, where the run counted them.
     """
