@@ -12,8 +12,6 @@ from service.server import Server
 from tests.integration.servers import Running, any_ports, fake_runner, running_fake
 
 TRANSLATE, STREAM = "/v1/translate", "/v1/translate:stream"
-
-
 TEXT = "A dog is running. The children are playing."
 
 

@@ -73,8 +73,6 @@ async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) 
 
 
 LONG = json.dumps({"contents": ["x"] * 20}).encode()
-
-
 BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'{"content": "x"}', 400, "content"),
     (TRANSLATE, b'{"options": {"search": {"beamSiz": 2}}}', 400, "options.search.beamSiz"),

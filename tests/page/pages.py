@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 TEXT = "The agreement was signed in August. She is reading a book."
-
-
 DRAWN = "() => document.querySelector('#heads canvas').width > 40"  # before, a pixel a cell
 
 

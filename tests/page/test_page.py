@@ -30,15 +30,11 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.page
-
-
 _UNNAMED = """() => [...document.querySelectorAll("button, select, input, textarea, canvas[role]")]
     .filter(each => each.checkVisibility() &&
         !(each.labels?.length || each.ariaLabel || each.textContent.trim() ||
           each.getAttribute("aria-labelledby")))
     .map(each => each.outerHTML)"""
-
-
 _OVERFLOW = "() => document.documentElement.scrollWidth - innerWidth"
 
 
@@ -78,8 +74,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
     "narrow": {"viewport": {"width": 320, "height": 700}, "device_scale_factor": 2},
 }
-
-
 # The heading of the column with the largest weight, by the table.
 _LARGEST_OF_SECOND_ROW = """() => {
     const headings = [...document.querySelectorAll("#table thead th")];

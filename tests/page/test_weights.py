@@ -72,8 +72,6 @@ _LOADED = """async ([text, chosen]) => {
     const sums = weights.map((row) => row.reduce((a, b) => a + b));
     return [found, reason, rows.length, Math.max(...sums.map((sum) => Math.abs(sum - 1)))];
 }"""
-
-
 _MEAN = {"kind": "cross", "layer": "mean", "head": "mean"}
 
 

@@ -13,11 +13,7 @@ from service.runtime.cuda.stream import CudaStream
 from tests.runner_loops import rows_equal
 
 CPU = SessionSettings("cpu", intra_op_threads=1)
-
-
 MAX_ROWS = 24
-
-
 SHAPES = [
     {},
     # The CPU's runner chooses from groups of tokens here.

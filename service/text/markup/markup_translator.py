@@ -12,7 +12,7 @@ from typing import TypeVar, Unpack
 
 from service.common.fairness import in_thread, on_loop
 from service.errors import InvalidArgumentError
-from service.text.interface import LinkedTranslator
+from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
@@ -113,7 +113,7 @@ async def plain_texts(texts: Sequence[str], options: TextOptions) -> list[str]:
     return [await _run(functools.partial(plain, text), len(text)) for text in texts]
 
 
-class MarkupTranslator:
+class MarkupTranslator(Stage):
     """Translates documents.
 
     The runs of a document are the lines of one text: the stage below copies what is between lines,
@@ -134,7 +134,7 @@ class MarkupTranslator:
         limits: TranslatorLimits,
         document_format: Format | None = None,
     ) -> None:
-        self._below = below
+        super().__init__(below)
         self._format = document_format or format_of(options)
         self._limits = limits
 
@@ -162,12 +162,6 @@ class MarkupTranslator:
                 async for some in done:
                     results += some
         return results
-
-    async def enter(
-        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
-    ) -> None:
-        """As `LinkedTranslator.enter`."""
-        await self._below.enter(options, **shared)
 
     def stream(
         self,

@@ -9,14 +9,8 @@ from tests.integration.http_client import Answer
 from tests.integration.servers import Running
 
 TEXT, OTHER = "A dog is running across the green field.", "Two men are playing chess."
-
-
 GERMAN = "Ein Hund rennt über die grüne Wiese."
-
-
 LIBRE, DEEPL, GOOGLE = "/translate", "/v2/translate", "/language/translate/v2"
-
-
 # For each front: a path, a valid request, and the form of its errors.
 FRONTS: list[tuple[str, dict[str, Any], Callable[[Answer], str]]] = [
     (LIBRE, {"q": TEXT, "source": "en", "target": "de"}, lambda a: a.json["error"]),

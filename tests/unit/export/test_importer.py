@@ -74,11 +74,7 @@ def inflated(path: Path) -> None:
 
 
 POSITIONS = "model.encoder.embed_positions.weight"
-
-
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
-
-
 BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("has no config.json", lambda p: (p / "config.json").unlink()),
     ("is not JSON", lambda p: (p / "config.json").write_text("{")),

@@ -12,8 +12,6 @@ from torch import Tensor
 from model.network.checkpoint import load_checkpoint
 
 WORDS = ["red", "green", "blue", "small", "large", "round", "square", "box", "ball", "tree"]
-
-
 TRANSLATED = ["rot", "grün", "blau", "klein", "groß", "rund", "eckig", "Kiste", "Ball", "Baum"]
 
 

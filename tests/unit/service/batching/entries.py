@@ -23,19 +23,11 @@ def make_entry(
 
 
 clients = st.sampled_from("abcd")
-
-
 priorities = st.sampled_from(list(Priority))
-
-
 operations = st.lists(
     st.tuples(st.just("push"), clients, st.integers(1, 30), priorities)
     | st.tuples(st.sampled_from(["take", "discard"]), st.integers(0, 100)),
     max_size=80,
 )
-
-
 sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
-
-
 works = st.lists(st.integers(1, 30), min_size=1, max_size=30)

@@ -18,14 +18,8 @@ from tests.fake_scorer import FakeScorer
 from tests.searches import EOS, entries_of, ids, submitted
 
 MAX_TURN_ROWS = 5
-
-
 BUDGET = 100
-
-
 sources = st.lists(st.integers(10, 20), max_size=3).map(tuple)
-
-
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 
 
@@ -235,8 +229,6 @@ class LaneMachine(ArrivalsMachine):
 
 
 LaneMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
-
-
 TestLanes = pytest.mark.timeout(300)(LaneMachine.TestCase)
 
 
@@ -248,6 +240,4 @@ class SelfEncodingLanes(LaneMachine):
 
 
 SelfEncodingLanes.TestCase.settings = LaneMachine.TestCase.settings
-
-
 TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)

@@ -20,8 +20,6 @@ from service.engine.interface import EngineObserver
 from tests.fake_runner import FakeRunner
 
 EOS = 3
-
-
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
 )

@@ -12,14 +12,8 @@ from service.text.options import MimeType, TextOptions
 from tests.fake_linked import FakeLinkedTranslator
 
 HTML = TextOptions(MimeType.HTML)
-
-
 XML = TextOptions(MimeType.XML)
-
-
 words = st.sampled_from(("dog", "runs", "A&amp;B", "&lt;x&gt;", "&eacute;t", "42", "...", "é"))
-
-
 space = st.sampled_from((" ", " ", "\n  ", "&nbsp;"))
 
 

@@ -100,17 +100,9 @@ THINGS = (
     "{name} {0} %s %(n)d %1$s $HOME ${x} https://example.com/a?b=c www.example.org tom@example.com"
     r" `ls` 🎉 © € 1,250.50 3.5 42 2024 [X7X] @tom \n \r\n"
 )
-
-
 things = st.sampled_from(THINGS.split(" "))
-
-
 words = st.sampled_from(["dog", "house", "runs", "the", "a", "Berlin", "of"])
-
-
 sentences = st.lists(things | words, min_size=1, max_size=8).map(
     lambda parts: " ".join(parts) + "."
 )
-
-
 texts = st.lists(sentences, min_size=1, max_size=4).map(" ".join) | st.text(max_size=40)

@@ -37,8 +37,6 @@ def test_a_sign_before_a_word_is_text(text: str) -> None:
 
 
 _names = st.from_regex(r"\A[^\W\d][\w.-]{0,5}\Z").filter(str.isprintable)
-
-
 _inside_comments = st.text(st.sampled_from("a<>!- ")).filter(
     lambda text: not re.search("--!?>|^-?>|-$|--!$", text)
 )

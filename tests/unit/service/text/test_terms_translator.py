@@ -93,8 +93,6 @@ MORE_THINGS = (
     r" c:\x /etc/hosts foo.txt no. 5 a. i. # #tag x² ½ :smile: 9 am 4 p.m. 10:30 5th 1990s 12-14 ±"
     " +49 ( ) , : - – ' \" … km s d"
 )
-
-
 glued = st.lists(
     st.tuples(things | words | st.sampled_from(MORE_THINGS.split(" ")), st.sampled_from([" ", ""])),
     min_size=1,

@@ -20,16 +20,10 @@ from tests.fake_scorer import FakeScorer
 from tests.searches import submitted
 
 EOS = 3
-
-
 SELECTION = AttentionSelection(((AttentionKind.CROSS, (0,)),), heads=(0,))
-
-
 LIMITS = RunnerLimits(
     max_rows=2, max_source_positions=32, max_target_positions=32, top_k=4, vocab_size=512
 )
-
-
 WIDE = RunnerLimits(
     max_rows=64, max_source_positions=512, max_target_positions=512, top_k=4, vocab_size=512
 )

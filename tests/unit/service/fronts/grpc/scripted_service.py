@@ -17,8 +17,6 @@ from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
 
 SERVICE = "dragoman.v1.TranslationService"
-
-
 Behaviour = Callable[[], Awaitable[None]]
 
 
