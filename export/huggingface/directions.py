@@ -1,4 +1,4 @@
-"""Which directions an imported model translates: all that it has, or those that are wanted."""
+"""The directions that an imported model translates: all, or the chosen ones."""
 
 from __future__ import annotations
 

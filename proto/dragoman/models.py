@@ -32,8 +32,8 @@ class ModelInfo:
         device: "cpu" or "cuda".
         limits: the largest request that it accepts.
         can_score: whether it supports `score` and `return_alignments`.
-        source_languages: those that it translates from.
-        target_languages: those that it translates into, each from every other source language.
+        source_languages: languages that it translates from.
+        target_languages: languages that it translates into, from every other source language.
         default_search: where a request sets no other options; None leaves a field at the contract's
             default.
         origin: where its weights come from, in words; "" if the server does not know.
