@@ -104,33 +104,33 @@ def _segments(
         return
     cuts = "\\" in text and ThingKind.PLACEHOLDER in rules.kinds
     before, is_cut = "", False
-    for sentence in _whole_sentences(text, rules):
-        before += sentence.separator
+    for segment in _whole_segments(text, rules):
+        before += segment.separator
         end = 0
-        for match in _ESCAPES.finditer(sentence.text) if cuts else ():
+        for match in _ESCAPES.finditer(segment.text) if cuts else ():
             place = match.span("escapes")
-            if may_be_word(sentence.text, *place) or is_in_path(sentence.text, place[0]):
+            if may_be_word(segment.text, *place) or is_in_path(segment.text, place[0]):
                 continue
-            if line := sentence.text[end : match.start()]:
+            if line := segment.text[end : match.start()]:
                 yield before, line, is_cut
                 before = ""
             before, is_cut, end = before + match.group(), True, match.end()
-        if line := sentence.text[end:]:
+        if line := segment.text[end:]:
             yield before, line, is_cut
             before, is_cut = "", False
     if before:
         yield before, "", is_cut
 
 
-def _whole_sentences(text: str, rules: TermRules) -> Iterator[SourceSentence]:
-    """The sentences of a text, none of which ends within a thing."""
+def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:
+    """The segments of a text, none of which ends within a thing."""
     if not rules.kinds:
         yield from sentences(text, rules.source)
         return
     start = 0
-    for sentence in sentences(_closed(text), rules.source):
-        between = start + len(sentence.separator)
-        end = between + len(sentence.text)
+    for segment in sentences(_closed(text), rules.source):
+        between = start + len(segment.separator)
+        end = between + len(segment.text)
         yield SourceSentence(text[start:between], text[between:end])
         start = end
 
