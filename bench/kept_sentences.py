@@ -27,7 +27,7 @@ class Pair:
 
     @classmethod
     def of(cls, source: str, target: str) -> Pair:
-        """Of two BCP-47 codes."""
+        """The direction between two BCP-47 codes."""
         return cls(source.partition("-")[0].lower(), target.partition("-")[0].lower())
 
 

@@ -20,7 +20,7 @@ def in_own_process(measure: Callable[[_Case], _Cost], case: _Case) -> _Cost:
 
 
 class PeakMemory:
-    """Memory that this process takes within a `with`, beyond what it had before, at the peak.
+    """Peak memory of this process within a `with` block, less its memory before.
 
     Attributes:
         peak_bytes: set when the `with` ends.

@@ -67,7 +67,7 @@ def _table_rows(page: str) -> list[str]:
 
 
 def _in_code(text: str) -> str:
-    """Text in backticks, twice as many where it has some; a table's cells are separated by bars."""
+    """Text in backticks, or in pairs of them if it contains one; bars are escaped for a table."""
     text = text.replace("\n", " ").replace("|", "\\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 

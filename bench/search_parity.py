@@ -73,7 +73,7 @@ class SearchComparison:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise for fp32 holds."""
+        """Whether the requirement for fp32 holds."""
         return self.share_identical >= LEAST_IDENTICAL and all(
             gap is not None and gap < NEAR_TIE for _, gap in self.differences
         )
@@ -107,14 +107,14 @@ class SearchParity:
 
     @property
     def holds(self) -> bool:
-        """Whether all promises hold."""
+        """Whether all requirements hold."""
         return self.same_bits and all(c.holds for c in self.comparisons if c.precision == "fp32")
 
 
 async def search_with_engine(
     bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
 ) -> list[GenerationResult]:
-    """Every source's search, as many at a time as fit into `rows`."""
+    """Search every source, with as many at a time as fit into `rows`."""
     from service.domain.requests import GenerationRequest, SearchOptions
     from service.engine.engine import Engine, EngineConfig
     from service.runtime.cpu.runner import OnnxRunner

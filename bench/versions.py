@@ -69,7 +69,7 @@ class Version:
         return sum(int(file.read_text("ascii").split()[0]) for file in threads) / 1e9
 
     def block(self, texts: Sequence[str], num_calls: int) -> Cost:
-        """Make calls; what they took."""
+        """Make calls, and return their cost."""
         before, started = self.cpu_seconds(), time.perf_counter()
         calls = [
             self.clients.submit(
@@ -113,7 +113,7 @@ def version(tree: Path, bundle: Path, clients: int, in_process: bool) -> Iterato
 
 
 def interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Where the median of such ratios is in 95 % of resamples."""
+    """The 95 % bootstrap interval of the median of ratios."""
     chance = random.Random(seed)
     medians = sorted(
         statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_NUM_RESAMPLES)

@@ -10,7 +10,17 @@ import typer
 
 from cli.exits import describe, fail, fail_without
 from cli.offline_attention import attention_of_bundle, in_options
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.options import (
+    DEFAULT_SERVER,
+    ApiKey,
+    CallTimeout,
+    ModelName,
+    Server,
+    SourceLanguage,
+    TargetLanguage,
+    TlsArgument,
+    with_tls,
+)
 
 if TYPE_CHECKING:
     from dragoman.client import AttentionView
@@ -25,15 +35,9 @@ def attention(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
-    source: Annotated[
-        str, typer.Option("--from", metavar="CODE", help="Language of the text, such as en.")
-    ] = "",
-    target: Annotated[
-        str, typer.Option("--to", metavar="CODE", help="Language of the translation, such as de.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
-    ] = "",
+    source: SourceLanguage = "",
+    target: TargetLanguage = "",
+    model: ModelName = "",
     bundle: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Use this bundle, without a server.", show_default=False),
@@ -61,9 +65,7 @@ def attention(
         Path | None,
         typer.Option(help="The picture to write, .svg or .png. Default: draw in the terminal."),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Time limit of the call, in seconds.", min=0.001)
-    ] = 60,
+    timeout: CallTimeout = 60,
 ) -> None:
     """Show where a model looks: a heat map of its attention weights.
 

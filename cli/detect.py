@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.options import DEFAULT_SERVER, ApiKey, CallTimeout, Server, TlsArgument, with_tls
 
 
 @with_tls
@@ -21,9 +21,7 @@ def detect(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
-    timeout: Annotated[
-        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
-    ] = 60,
+    timeout: CallTimeout = 60,
 ) -> None:
     """Detect the languages of texts.
 

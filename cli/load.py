@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import fail, fail_without
-from cli.options import DEFAULT_SERVER, Server, TlsArgument, with_tls
+from cli.options import (
+    DEFAULT_SERVER,
+    ModelName,
+    Server,
+    SourceLanguage,
+    TargetLanguage,
+    TlsArgument,
+    with_tls,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,15 +73,9 @@ def load(
         int, typer.Option(help="Seed of the arrivals and of the order of the texts.")
     ] = 0,
     processes: Annotated[int, typer.Option(help="Processes that generate the load.")] = 1,
-    source_language: Annotated[
-        str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
-    ] = "",
-    target_language: Annotated[
-        str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
-    ] = "",
+    source_language: SourceLanguage = "",
+    target_language: TargetLanguage = "",
+    model: ModelName = "",
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Token limit of each sentence.")
     ] = None,

@@ -72,6 +72,18 @@ SHORTLIST_HELP = (
     "target tokens that a sentence may produce, which makes processors faster."
 )
 
+SourceLanguage = Annotated[
+    str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
+]
+TargetLanguage = Annotated[
+    str, typer.Option("--to", metavar="CODE", help="Language of the translations, such as de.")
+]
+ModelName = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
+]
+CallTimeout = Annotated[
+    float, typer.Option("--timeout", help="Time limit of a call, in seconds.", min=0.001)
+]
 BeamSize = Annotated[
     int | None,
     typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),

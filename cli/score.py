@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.options import (
+    DEFAULT_SERVER,
+    ApiKey,
+    CallTimeout,
+    ModelName,
+    Server,
+    SourceLanguage,
+    TargetLanguage,
+    TlsArgument,
+    with_tls,
+)
 
 _LINES_AT_A_TIME = 256
 
@@ -30,15 +40,9 @@ def score(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
-    source: Annotated[
-        str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
-    ] = "",
-    target: Annotated[
-        str, typer.Option("--to", metavar="CODE", help="Language of the translations, such as de.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
-    ] = "",
+    source: SourceLanguage = "",
+    target: TargetLanguage = "",
+    model: ModelName = "",
     alignments: Annotated[
         bool,
         typer.Option(
@@ -46,9 +50,7 @@ def score(
             help="Add a column: the source token of each token of the translation.",
         ),
     ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
-    ] = 60,
+    timeout: CallTimeout = 60,
 ) -> None:
     """Score translations: two files, or lines "text, tab, translation" on standard input.
 

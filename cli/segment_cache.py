@@ -53,7 +53,7 @@ class SegmentCache:
         self._file.write(f"{line}\n")
 
     def flush(self) -> None:
-        """Hand what was added to the operating system, which keeps it if this process dies."""
+        """Write added entries to the file, which has them even if this process dies."""
         self._file.flush()
 
     def remove(self) -> None:

@@ -15,10 +15,14 @@ from cli.options import (
     AllowPivot,
     ApiKey,
     BeamSize,
+    CallTimeout,
     GlossaryFile,
     GlossaryName,
     LineBreaks,
+    ModelName,
     Server,
+    SourceLanguage,
+    TargetLanguage,
     TlsArgument,
     Verbatim,
     read_glossary,
@@ -39,15 +43,9 @@ def translate(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
-    source: Annotated[
-        str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
-    ] = "",
-    target: Annotated[
-        str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
-    ] = "",
+    source: SourceLanguage = "",
+    target: TargetLanguage = "",
+    model: ModelName = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each piece as it is made.")
     ] = False,
@@ -89,9 +87,7 @@ def translate(
             "markup is kept.",
         ),
     ] = "",
-    timeout: Annotated[
-        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
-    ] = 60,
+    timeout: CallTimeout = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
 

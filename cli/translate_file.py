@@ -20,10 +20,13 @@ from cli.options import (
     AllowPivot,
     ApiKey,
     BeamSize,
+    CallTimeout,
     GlossaryFile,
     GlossaryName,
     LineBreaks,
+    ModelName,
     Server,
+    TargetLanguage,
     TlsArgument,
     Verbatim,
     read_glossary,
@@ -57,12 +60,8 @@ def translate_file(
         str,
         typer.Option("--from", metavar="CODE", help="Language of the document; auto detects it."),
     ] = "",
-    target: Annotated[
-        str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of a model, from `dragoman models`.")
-    ] = "",
+    target: TargetLanguage = "",
+    model: ModelName = "",
     beam_size: BeamSize = None,
     allow_pivot: AllowPivot = None,
     glossary: GlossaryFile = None,
@@ -70,9 +69,7 @@ def translate_file(
     verbatim: Verbatim = True,
     adapt_case: AdaptCase = True,
     line_breaks: LineBreaks = None,
-    timeout: Annotated[
-        float, typer.Option(help="Time limit of a call, in seconds.", min=0.001)
-    ] = 300,
+    timeout: CallTimeout = 300,
 ) -> None:
     """Translate a document, and keep its structure.
 

@@ -100,7 +100,7 @@ class Float32Arithmetic:
         self._graph = graph
 
     def constant(self, array: npt.ArrayLike) -> str:
-        """A vector, table or number."""
+        """Add a vector, table or number to the graph, and return its name."""
         return self._graph.constant(array, self.dtype)
 
     def embed(self, table: Float32, ids: str, scale: float) -> str:

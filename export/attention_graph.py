@@ -251,7 +251,7 @@ class _DecoderAttention(_ShownAttention):
         return self._parts(self._layers.graph.op("Unsqueeze", packed, batch), len(names))
 
     def _parts(self, packed: str, count: int) -> list[str]:
-        """[1, S, count * D] as so many [1, H, S, K]."""
+        """Divide [1, S, count * D] into `count` tensors [1, H, S, K]."""
         graph, config = self._layers.graph, self._layers.config
         parts = [packed]
         if count > 1:

@@ -1,4 +1,4 @@
-"""Where the tokens of a padded batch stand: everything but attention runs without padding."""
+"""Positions of the tokens of a padded batch: all but attention runs without padding."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def translate(
 
 
 def in_batches(translations: Sequence[ForcedTranslation]) -> Iterator[list[ForcedTranslation]]:
-    """Batches of translations of similar length, to save padding."""
+    """Yield batches of translations with similar lengths, which need little padding."""
     lengths = np.array([(len(t.source_ids), len(t.target_ids)) for t in translations], np.int64)
     for indices in plan_batches(lengths, _BATCH_TOKENS, None):
         yield [translations[index] for index in indices]

@@ -124,7 +124,7 @@ class Weights:
         return table @ weight.T + bias
 
     def _mix(self, side: str) -> tuple[Float32, Float32, Float32]:
-        """Of concatenated positions, W_x and W_p [D, D] and b [D]."""
+        """The mixing weights of concatenated positions: W_x and W_p [D, D], and b [D]."""
         width = self._config.d_model
         weight, bias = self.linear(f"{side}_mix", width, 2 * width)
         return weight[:, :width], weight[:, width:], bias

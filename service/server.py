@@ -27,7 +27,7 @@ from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
 from service.fronts.google_v3.grpc_service import add_google_v3, google_front
 from service.fronts.grpc.interceptor import Interceptor
 from service.models.idle import IdleMonitor
-from service.models.lifecycle.opening import in_thread
+from service.models.lifecycle.opening import in_daemon_thread
 from service.models.lifecycle.reloads import Reloads
 from service.models.registry import Registry
 from service.models.served_model import ServedModel
@@ -156,7 +156,7 @@ class Server:
             await self._glossary_store.start()
             await self._listen()
             models = self._models
-            registry = models if isinstance(models, Registry) else await in_thread(models)
+            registry = models if isinstance(models, Registry) else await in_daemon_thread(models)
             self._registry = registry
             await registry.start()
         except BaseException:

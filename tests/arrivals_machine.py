@@ -14,9 +14,9 @@ from service.domain.requests import (
     GenerationResult,
     Hypothesis,
     Priority,
-    Sampling,
     SearchOptions,
 )
+from service.domain.sampling import Sampling
 from service.errors import RequestCancelledError
 from tests.searches import moody_runner, run_all, search
 

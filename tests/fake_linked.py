@@ -10,7 +10,7 @@ from typing import Unpack
 from model.bundle.spans import Span
 from service.domain.requests import FinishReason
 from service.translation.engine_call import CallArguments
-from service.translation.links import Link, LinkedPieces
+from service.translation.links import Link, LinkedText
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
@@ -62,7 +62,7 @@ class FakeLinkedTranslator:
 
     def result(self, text: str) -> TextResult:
         """The translation of one text, with links."""
-        pieces = LinkedPieces()
+        pieces = LinkedText()
         translated = []
         for line in re.split(r"(\n)", text):
             body = line.strip()

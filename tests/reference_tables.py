@@ -28,7 +28,7 @@ from model.training.recipe_reference import field_meanings
 from service.access import key_file
 from service.calls import detect
 from service.calls.backend import DOCUMENT_LIMITS
-from service.domain import attention, requests
+from service.domain import attention, sampling
 from service.fronts.http.transfers import HttpLimits
 from service.observability.metrics import ServerMetrics
 from service.ports import metrics_port
@@ -76,7 +76,7 @@ _CONSTANTS: dict[str, dict[str, int]] = {
     "search": {
         "beam size, and rows of a server": search_limits.MAX_ROWS,
         "tokens in `suppressed_tokens`, the model's own included": search_limits.MAX_SUPPRESSED,
-        "candidates of a random sample (`top_k`)": requests.MAX_SAMPLED,
+        "candidates of a random sample (`top_k`)": sampling.MAX_SAMPLED,
         "languages of a text in `DetectLanguage`": detect.MAX_DETECTED,
         "weights of soft alignments in a call": alignments.MAX_SOFT_WEIGHTS,
         "tokens of a text, and of its translation, in `GetAttention`": attention.MAX_TOKENS,

@@ -77,7 +77,7 @@ class StepClock:
 
 
 class LaneClocks:
-    """The same for a runner with lanes. Both runners of a lane record into one list."""
+    """Step clocks of a runner with lanes. Both runners of a lane record into one list."""
 
     def __init__(self, runner: OnnxLanes) -> None:
         self._runner = runner

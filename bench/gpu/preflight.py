@@ -24,7 +24,7 @@ PRODUCT, FACTOR = [[7.0, 10.0], [15.0, 22.0]], [[1.0, 2.0], [3.0, 4.0]]
 
 
 def look(device: str) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Facts of the machine, what keeps the benchmark from running, and what is only missing."""
+    """Facts about the machine, reasons why the benchmark can't run, and optional tools it lacks."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "processor": platform.processor() or platform.machine(),
@@ -107,7 +107,7 @@ def _session(device: str, facts: dict[str, Any]) -> list[str]:
 
 
 def _libraries() -> list[str]:
-    """Where the libraries of CUDA lie that this process has loaded."""
+    """Paths of the CUDA libraries that this process has loaded."""
     found = Path("/proc/self/maps").read_text(encoding="utf-8") if sys.platform == "linux" else ""
     lines = re.findall(r"/\S*lib(?:cu|nv)\w+\.so[.\d]*$", found, re.MULTILINE)
     return sorted(set(lines))

@@ -1,8 +1,8 @@
-"""The search for a server's capacity: the highest Poisson rate at which it keeps a promise.
+"""The search for a server's capacity: the highest Poisson rate that meets a latency target.
 
 A closed loop estimates where it may lie. Each trial then offers one rate, for at least the duration
-of the plan, until there are enough samples for the promise's percentile, and long enough for a
-queue to grow. A trial that can no longer keep the promise ends at once.
+of the plan, until there are enough samples for the target's percentile, and long enough for a
+queue to grow. A trial that can no longer meet the target ends at once.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ESTIMATE_SECONDS = 5.0
 # A closed loop keeps a server busier than random arrivals may.
 _SHARE_OF_CLOSED = 0.9
 _MAX_STEP = 4.0
-# The least duration of a trial, in the promise's seconds: with 10 % more requests than a server can
-# answer, its queue takes ten times the promise to reach it.
-_TIMES_PROMISE = 20.0
+# The least duration of a trial, in multiples of the target's time. With 10 % more requests than a
+# server can answer, its queue takes ten times the target to reach it.
+_TIMES_TARGET = 20.0
 _ROUNDING = 1 + 1e-9
 _MIN_RATE = 0.01
 # In a row, at one rate: another program may disturb one trial.
@@ -49,11 +49,11 @@ class CapacitySearch:
 
     Args:
         start: the rate to begin with, in requests a second.
-        resolution: the search ends when a rate that broke the promise is at most this share above
-            one that kept it.
+        resolution: the search ends when a rate that missed the target is at most this share above
+            one that met it.
 
     Attributes:
-        capacity: the highest rate that kept the promise so far; None if none has.
+        capacity: the highest rate that met the target so far; None if none has.
     """
 
     def __init__(self, start: float, resolution: float = 0.1) -> None:
@@ -80,7 +80,7 @@ class CapacitySearch:
         return math.sqrt(kept * broken) if broken / kept > most else None
 
     def observe(self, rate: float, kept: bool) -> None:
-        """Record whether `rate` kept the promise."""
+        """Record whether `rate` met the target."""
         self._num_observed += 1
         if kept:
             self.capacity = max(rate, self.capacity or 0.0)
@@ -94,7 +94,7 @@ class Trial:
 
     Attributes:
         rate: requests a second.
-        kept: whether the promise was kept; None if the trial does not tell.
+        kept: whether the target was met; None if the trial does not tell.
         why: what broke it, or why the trial does not tell; "" if it was kept.
         summary: the figures.
     """
@@ -127,7 +127,7 @@ class Capacity:
     """The result of a search.
 
     Attributes:
-        slo: the promise.
+        slo: the latency target.
         rate: the highest rate that kept it, in requests a second; None if none did.
         trials: all, in order.
         ended_early: why the search was broken off; "" if it was not.
@@ -153,12 +153,12 @@ class CapacityTest:
     """Runs a search.
 
     Attributes:
-        session: what the trials have in common; has a promise.
+        session: what the trials have in common; has a latency target.
         plan: plan of the trials, with their shortest duration. The search begins at an open loop's
             rate; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
         max_trials: largest number of trials.
-        disturbance: the reason why a trial that broke its promise was disturbed, and is repeated;
+        disturbance: the reason why a trial that missed its target was disturbed, and is repeated;
             "" if it was not.
         max_trial_seconds: the search ends where enough samples would take longer.
         least_rate: below it, in requests a second, the search ends.
@@ -270,7 +270,7 @@ class CapacityTest:
         least = self.session.slo.min_samples
         # Enough that chance does not leave too few samples.
         for_samples = (least + 4 * math.sqrt(least)) / rate
-        return max(self.plan.duration, for_samples, _TIMES_PROMISE * self.session.slo.seconds)
+        return max(self.plan.duration, for_samples, _TIMES_TARGET * self.session.slo.seconds)
 
     def _try(
         self,
@@ -297,7 +297,7 @@ class CapacityTest:
 
 
 class _Watch:
-    """Ends a trial as soon as it can no longer keep its promise."""
+    """Ends a trial as soon as it can no longer meet its target."""
 
     def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[RunProgress], bool]) -> None:
         self._plan = plan
@@ -322,7 +322,7 @@ class _Watch:
 
 
 def judge(results: Results) -> Trial:
-    """Whether a trial kept its promise; if not, or if that can't be told, why."""
+    """Whether a trial met its target; if not, or if that can't be told, why."""
     summary = results.summary()
     slo, rate = results.slo, results.run.plan.rate
     assert slo is not None, "a capacity test has one"
@@ -364,7 +364,7 @@ def _errors(summary: Summary) -> str:
 
 
 def _reason_to_end(results: Results) -> str:
-    """Why a trial does not tell whether the promise was kept; "" if it does."""
+    """Why a trial does not tell whether the target was met; "" if it does."""
     broken_off = results.run.broken_off
     if broken_off and broken_off != "stopped":
         return broken_off

@@ -121,7 +121,7 @@ def _latency_over_time(samples: Sequence[RequestSample], promise: list[tuple[str
 def _latency_distribution(
     samples: Sequence[RequestSample], promise: list[tuple[str, float]]
 ) -> Chart:
-    """By percentile, stretched towards 100 % as HdrHistogram's plots are."""
+    """Latency by percentile, with an axis stretched towards 100 % as in HdrHistogram's plots."""
     ok = [sample for sample in samples if sample.ok]
     series = []
     for colour, (name, values) in enumerate(

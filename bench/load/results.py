@@ -1,6 +1,6 @@
 """A run on disk, written while it goes on, so that no measurement is lost.
 
-run.json               the plan, the promise, what and where; whether the run came to its end
+run.json               the plan, the latency target, the machine; whether the run came to its end
 samples.jsonl.gz       every request: a line with the columns' names, then a line a request
 server_metrics.jsonl   every scrape of the server's metrics
 summary.json           the figures, which all follow from the files above
@@ -45,7 +45,7 @@ class Results:
 
     Attributes:
         run: the samples and how they came about.
-        slo: the promise; None without one.
+        slo: the latency target; None without one.
         snapshots: scrapes of the server's metrics.
         about: the machine, the server's models, the source file, when; plain JSON values.
     """

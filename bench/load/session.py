@@ -50,7 +50,7 @@ class Session:
 
     Attributes:
         texts: what to send.
-        slo: the promise; None without one.
+        slo: the latency target; None without one.
         metrics_url: where the server's metrics are; None to leave them out.
         about: facts to store with the results.
     """

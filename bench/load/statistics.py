@@ -91,9 +91,9 @@ class Summary:
             measures it.
         first_token, token_gap: of streams, to the first piece of text and between two pieces.
         queue, compute: as the server reported them.
-        goodput: answered within the promise's time; None without a promise.
-        slo_kept: whether the promise's percentile was kept without an error; None without a
-            promise, or with too few samples to say.
+        goodput: answers a second within the target's time; None without a target.
+        slo_kept: whether the target was met without an error; None without a target,
+            or with too few samples to say.
         drain_seconds: from the end of the load to its last answer.
         texts_per_second, source_tokens_per_second, target_tokens_per_second: of what was answered.
         problems: why the run is not valid; empty if it is.

@@ -44,7 +44,7 @@ class Chart:
         series: what is drawn; those without points are left out.
         log_y: a logarithmic y axis; values of 0 and below are then left out.
         x_ticks: positions and texts, instead of numbers.
-        lines_at: horizontal lines, by name: a promise, a limit.
+        lines_at: horizontal lines, by name: a latency target, a limit.
     """
 
     title: str

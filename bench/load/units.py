@@ -1,4 +1,4 @@
-"""Parsing and formatting of durations and promises: 500ms, 60s, p99=500ms."""
+"""Parsing and formatting of durations and latency targets: 500ms, 60s, p99=500ms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_duration(text: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Slo:
-    """A promise: this share of the requests is answered within so many seconds.
+    """A latency target: this share of the requests is answered within so many seconds.
 
     Attributes:
         percentile: in (0, 100), such as 99.
@@ -45,12 +45,12 @@ class Slo:
 
     @property
     def min_samples(self) -> int:
-        """Answers that it takes to say whether the promise was kept."""
+        """Number of answers needed to say whether the target was met."""
         return min_samples(self.percentile)
 
 
 def parse_slo(text: str) -> Slo:
-    """The promise that a text such as p99=500ms makes.
+    """Parse a latency target such as p99=500ms.
 
     Raises:
         PlanError: it is none.

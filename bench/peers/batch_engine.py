@@ -19,9 +19,9 @@ from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.domain.plan import RunnerLimits
 from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
-from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall, Quota
 from service.errors import (
     DeadlineExceededError,
@@ -68,7 +68,7 @@ class BatchPolicy:
 
     Attributes:
         max_batch: most sequences in a batch.
-        window_seconds: how long a sequence waits for company while a worker is free.
+        window_seconds: how long a sequence waits for others while a worker is free.
         num_workers: batches in progress at the same time.
         per_request: a batch holds the sequences of one request only.
         max_waiting: sequences that may wait; more are refused.
@@ -143,7 +143,7 @@ class BatchEngine:
 
     @property
     def widest(self) -> RunnerLimits:
-        """The same for a single sequence."""
+        """Limits of a single sequence."""
         return self._limits
 
     @property
@@ -188,10 +188,10 @@ class BatchEngine:
         self._ended.set()
 
     def pulse(self) -> None:
-        """Nothing: a peer is not watched."""
+        """Return None: a peer has no watchdog."""
 
     def abandon(self) -> None:
-        """Nothing: it is not watched."""
+        """Do nothing: a peer has no watchdog."""
 
     async def wait_until_ended(self) -> bool:
         """Wait until `stop` is done; False, as it does not fail."""
@@ -199,10 +199,10 @@ class BatchEngine:
         return False
 
     def estimate(self, request: GenerationRequest) -> None:
-        """Nothing: it refuses nothing for time."""
+        """Return None: a peer refuses no request because of its deadline."""
 
     def check_room(self, first: GenerationRequest) -> None:
-        """Nothing: it refuses in `admit` only."""
+        """Do nothing: a peer refuses requests in `admit` only."""
 
     def admit(
         self,
@@ -276,7 +276,7 @@ class BatchEngine:
                 self._report()
 
     async def _wait_for_company(self) -> None:
-        """Until the batch is full or the oldest has waited long enough."""
+        """Wait until the batch is full, or the oldest sequence has waited for the window."""
         while 0 < len(self._waiting) < self._policy.max_batch:
             oldest = next(iter(self._waiting))
             left = oldest.generation.submitted_at + self._policy.window_seconds - self._clock()

@@ -144,7 +144,7 @@ def _fill_feed_forward(layer: Any, weights: _PeerWeights, name: str) -> None:
 
 
 def _positions(config: ModelConfig, weights: _PeerWeights, name: str) -> Array:
-    """[longest, d_model] of a side: what is learned, or the sinusoid with its columns interleaved.
+    """Position embeddings [longest, d_model] of one side, learned or interleaved sinusoids.
 
     CTranslate2 can compute a sinusoid itself, but it puts all sines before all cosines.
     """

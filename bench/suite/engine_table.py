@@ -72,7 +72,7 @@ class Row:
         return "floor held" if self.reaches(self.floor) else "**floor missed**"
 
     def cells(self) -> list[str]:
-        """The columns as text; see `HEADER`."""
+        """The cells of this row, one for each column of `HEADER`."""
         ratio = "–" if self.ratio is None else f"{self.ratio:.3g}"
         sign = "≥" if self.more_is_better else "≤"
         wanted = [f"{sign} {self.floor:g}", f"{sign} {self.aim:g}"]

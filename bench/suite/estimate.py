@@ -16,7 +16,7 @@ _OPEN_SWEEP_RATE = 5.0  # requests a second of the base model on two cores
 _THROUGHPUT = {("int8", 1): 45.0, ("fp32", 1): 25.0, ("int8", 4): 13.0, ("fp32", 4): 6.0}
 _TIMES_SHIPPED = 8.0
 _CAPACITY_SHARE = 0.35  # of the throughput
-_BRACKETED_TRIALS = 2.0  # most end early where they break the promise
+_BRACKETED_TRIALS = 2.0  # most end early when they miss the target
 
 
 def load_seconds(

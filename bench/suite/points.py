@@ -48,7 +48,7 @@ class Load:
 
     @property
     def name(self) -> str:
-        """For tables and directories."""
+        """Name of the load point in tables and directories."""
         if self.concurrency is not None:
             name = f"closed-{self.concurrency}"
         else:
@@ -100,7 +100,7 @@ class SuitePlan:
         crowded_rounds: its rounds with 16 users or more, where a large batch takes longer than the
             usual rounds. None for those of `sweep`.
         reference: the reference rate of open loops.
-        slo_percentiles: candidates for the promise of a capacity; the highest is taken for which a
+        slo_percentiles: candidates for the target of a capacity; the highest is taken for which a
             trial takes at most `max_trial_seconds`.
         max_trial_seconds: see `slo_percentiles`.
         capacity_resolution: resolution of the search for the capacity.
@@ -113,7 +113,7 @@ class SuitePlan:
         max_made_again: most repeated runs of one model.
         adapts: whether a closed loop lasts at least three answers of a user, after a warm-up of
             one, as estimated from fewer users.
-        alone_seconds: least seconds of a single user: the promise of a capacity is a multiple of
+        alone_seconds: least seconds of a single user: the target of a capacity is a multiple of
             CTranslate2's median there, which takes 20 answers.
         max_single_runs: most runs of a single user for that median.
         open_samples: an open loop lasts until so many requests are expected,

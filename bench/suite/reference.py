@@ -126,7 +126,7 @@ def percentile_for(plan: SuitePlan, rate: float) -> float:
 
 
 def capacity_directory(suite: Suite, system: str, beam_size: int = 1) -> Path:
-    """Where the trials of a search lie."""
+    """The directory of the trials of a search."""
     name = system if beam_size == 1 else f"{system}-beam{beam_size}"
     return suite.output / CAPACITY / suite.name / name
 
@@ -134,7 +134,7 @@ def capacity_directory(suite: Suite, system: str, beam_size: int = 1) -> Path:
 def find_capacity(
     suite: Suite, system: System, slo: Slo, start: float, beam_size: int = 1
 ) -> float | None:
-    """A system's capacity at a promise; None if none was found.
+    """A system's capacity for a latency target; None if none was found.
 
     Trials that were made before are not made again.
     """
@@ -155,7 +155,7 @@ def find_capacity(
             plan,
             resolution=suite.plan.capacity_resolution,
             resumes=True,
-            # Far below the expected rate, the promise is broken by pauses of the machine.
+            # Far below the expected rate, the target is missed because of pauses of the machine.
             least_rate=start / 4 if suite.plan.brackets else 0.0,
             # A capacity may be less than a single client's rate, so allow for slower ones.
             max_trial_seconds=4 * suite.plan.max_trial_seconds,

@@ -19,9 +19,14 @@ class EncoderAttentionGraph(Protocol):
     """Self-attention of an encoder's layers, in one graph."""
 
     def attend(self, states: str, block: str) -> str:
-        """Weighted values [B, S, D], not yet projected, of the encoder's states [N, D].
+        """Add the attention of one layer to the graph.
 
-        `block` is the name of the layer's attention among the weights.
+        Args:
+            states: encoder states [N, D].
+            block: prefix of the layer's attention weights.
+
+        Returns:
+            Weighted values [B, S, D], before the output projection.
         """
         ...
 

@@ -40,7 +40,7 @@ class LocalAttentionGraph:
         return self.attend_heads(query, key, value, layers.config.num_heads)
 
     def attend_heads(self, query: str, key: str, value: str, num_heads: int) -> str:
-        """The same for some heads' queries, keys and values [B, S, num_heads * K]."""
+        """Attention over some heads' queries, keys and values [B, S, num_heads * K]."""
         layers, blocks, width = self._layers, self._blocks, self._layers.config.head_dim
         scores = scaled_scores(
             layers, blocks.queries(query, num_heads, width), blocks.keys(key, num_heads, width), 5

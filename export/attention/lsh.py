@@ -186,7 +186,7 @@ class HashedAttentionGraph:
         )
 
     def _meetings(self, order: _Sorted) -> str:
-        """In how many rounds query and key see each other, at least 1: N of the paper's appendix A.
+        """Number of rounds in which query and key see each other, at least 1 (N in appendix A).
 
         Without it, a pair that meets in several rounds would count as often.
         """

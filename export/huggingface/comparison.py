@@ -41,7 +41,7 @@ class TransformersComparison:
     largest_difference: float
 
     def __str__(self) -> str:
-        """In words."""
+        """The comparison in words."""
         return (
             f"tokens and logits are those of transformers {self.transformers} (which differ by at "
             f"most {self.largest_difference:.2g})"

@@ -1,4 +1,4 @@
-"""Which directions an imported model translates: all that it has, or those that are wanted."""
+"""The directions that an imported model translates: all, or the chosen ones."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _from_files(directory: ModelDirectory, vocabularies: Vocabularies) -> Direct
 def _among(
     directory: ModelDirectory, vocabularies: Vocabularies, codes: Sequence[str]
 ) -> Directions:
-    """Of Marian's models: the files name one language, or a group of them, on either side."""
+    """Directions of a Marian model, with one language or a group of languages on each side."""
     source, target = languages_of(directory)
     token_ids = _token_ids(vocabularies)
     if not token_ids:

@@ -1,4 +1,4 @@
-"""Where a model's directory is: here, or on the Hugging Face hub."""
+"""Finds a model's directory, on this machine or on the Hugging Face hub."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Vocabularies:
         return max(len(self.source.pieces), len(self.target.pieces))
 
     def between(self, source: str, target: str) -> Vocabularies:
-        """The same, with the tokens of one direction.
+        """The vocabularies with the language tokens of one direction.
 
         Raises:
             LanguageError: the model has no such language.

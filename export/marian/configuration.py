@@ -109,7 +109,7 @@ class MarianOptions:
 
     @classmethod
     def read(cls, weights: Path) -> MarianOptions:
-        """Of a .npz.
+        """Read the configuration in a .npz.
 
         Raises:
             ExportError: it is damaged, or an option has a value that isn't supported; names it.

@@ -123,11 +123,11 @@ class MarianDirectory(ModelDirectory):
         return [self.weights]
 
     def content(self, name: str) -> bytes:
-        """A file of the tokenizer."""
+        """The content of a file of the tokenizer."""
         return self.contents[name]
 
     def checksums(self) -> dict[str, str]:
-        """Facts that identify the model."""
+        """The SHA-256 of the weights, by its name in the bundle's origin."""
         return {"weights_sha256": file_sha256(self.weights)}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -75,7 +75,7 @@ def download(
 
 
 def _receive(mirror: Mirror, path: str, part: Path, most_bytes: int, on_bytes: OnBytes) -> None:
-    """Receive what is missing of a file."""
+    """Receive the missing part of a file."""
     version_file = _version_file(part)
     start = part.stat().st_size if part.exists() else 0
     version = version_file.read_text(encoding="utf-8") if version_file.exists() else ""

@@ -1,4 +1,4 @@
-"""Where published files lie: a directory, or a server that is asked over HTTP. Free of torch."""
+"""Sources of published files: a directory, or an HTTP server. Imports no torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OpenedFile:
     Attributes:
         chunks: its bytes, from `start` on.
         start: offset of the first of them.
-        total: bytes of the whole file; None if nobody says so.
+        total: bytes of the whole file; None if unknown.
         version: identifies the file's content where it can be read from an offset; "" where it
             can't.
     """
@@ -56,7 +56,7 @@ class Mirror(Protocol):
     """Gives files by their paths in the list of models."""
 
     def address(self, path: str) -> str:
-        """Where a file is, for messages and the bundle's origin."""
+        """The address of a file, for messages and the bundle's origin."""
         ...
 
     def open(self, path: str, start: int, version: str) -> AbstractContextManager[OpenedFile]:

@@ -23,7 +23,7 @@ DIRECTORY_VARIABLE = "DRAGOMAN_MODELS_DIR"
 
 
 def default_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where models are kept unless something else is said, as the XDG specification has it."""
+    """The default directory of models, by the XDG specification."""
     cache = environment.get("XDG_CACHE_HOME", "")
     # The specification ignores a relative path.
     root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"

@@ -166,7 +166,7 @@ def _rounded_activations(model: Transformer, alphas: Mapping[str, float]) -> Ite
 
 
 class _Retraced:
-    """The search for a given translation among those that our network holds for the best.
+    """Retraces a given translation through the candidates that our network ranks best.
 
     Best tokens first, and others only within `_NEAR_TIE` of the best; as far as the text agrees.
     """

@@ -81,7 +81,7 @@ class Language:
 
     @classmethod
     def parse(cls, name: str) -> Language:
-        """Of a BCP-47 tag or of a model's name for a language."""
+        """Parse a BCP-47 tag, or a model's name for a language."""
         bare = name.removeprefix(">>").removesuffix("<<").strip("_")
         own, *subtags = bare.replace("-", "_").lower().split("_")
         code = _EQUALS.get(own) or _MEMBERS.get(own, own)

@@ -119,7 +119,7 @@ class PieceTokenizer(Tokenizer):
         return [self.encode(text) for text in texts]
 
     def encoded_spans(self, text: str) -> list[Span]:
-        """Where each token of `encode(text)` stands in `text`; the spans of a prefix are empty."""
+        """The span in `text` of each token of `encode(text)`; the spans of a prefix are empty."""
         spans = text_spans(text, self._segmenter.offsets(text))
         return [*[Span(0, 0)] * len(self.prefix_ids), *spans] if spans else []
 

@@ -75,7 +75,7 @@ def usable_memory(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int
 
 
 def _groups(controller: str, cgroup: Path, membership: Path) -> set[Path]:
-    """The groups that bind this process: its own, and those that they are in."""
+    """The control groups that limit this process: its own and their parents."""
     groups = {cgroup, cgroup / controller}
     for controllers, path in _memberships(membership):
         if controllers == "" or controller in controllers.split(","):

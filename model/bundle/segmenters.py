@@ -34,7 +34,7 @@ class Segmenter(Protocol):
         ...
 
     def offsets(self, text: str) -> Offsets:
-        """Where each of `pieces(text)` stands in `text`, white space before it included."""
+        """The span in `text` of each of `pieces(text)`, with white space before it."""
         ...
 
     def text(self, pieces: Sequence[str]) -> str:
@@ -42,7 +42,7 @@ class Segmenter(Protocol):
         ...
 
     def places(self, pieces: Sequence[str]) -> Offsets:
-        """Where each piece stands in `text(pieces)`."""
+        """The span of each piece in `text(pieces)`."""
         ...
 
     def is_unfinished(self, pieces: Sequence[str]) -> bool:

@@ -30,7 +30,7 @@ class BundleDeviceError(BundleError):
 
 @dataclass(frozen=True)
 class Device:
-    """Where a model runs.
+    """The device of a model.
 
     Attributes:
         kind: "cpu" or "cuda".

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Where a token stands in a text: characters `start` up to and not including `end`."""
+    """The position of a token in a text: characters from `start` up to, not including, `end`."""
 
     start: int
     end: int

@@ -107,7 +107,7 @@ class Tokenizer:
         return list(self._processor.encode(text, out_type=int))
 
     def encoded_spans(self, text: str) -> list[Span]:
-        """Where each token of `encode(text)` stands in `text`.
+        """The span in `text` of each token of `encode(text)`.
 
         White space before a token is not part of it. A token without a character of its own has an
         empty span. Of the tokens that spell a character in bytes, only the last has its span.
@@ -116,7 +116,7 @@ class Tokenizer:
         return text_spans(text, found["offsets"])
 
     def decoded_spans(self, token_ids: Sequence[int]) -> list[Span]:
-        """Where each token stands in `decode(token_ids)`, with spans as in `encoded_spans`.
+        """The span of each token in `decode(token_ids)`.
 
         Padding, BOS and EOS have empty spans.
         """

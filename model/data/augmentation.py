@@ -214,7 +214,7 @@ def _beside(pair: Pair, text: str, generator: random.Random) -> Pair:
 
 
 def _only_copied_text(pair: Pair, generator: random.Random) -> Pair | None:
-    """Nothing but text to be copied."""
+    """A pair that consists only of text to be copied."""
     text = " ".join(copied_text(generator) for _ in range(generator.randint(1, 3)))
     return text, text
 

@@ -147,7 +147,7 @@ def _clean(corpus: Corpus, languages: tuple[str, str], seen: set[Pair]) -> Clean
 
 
 def _part_twins(text: Cleaned, valid: list[Pair]) -> list[Pair]:
-    """Take near twins of validation pairs out of `text`; gives the validation pairs that stay."""
+    """Remove near twins of validation pairs from `text`; returns the remaining validation pairs."""
     twins = near_twins(text.pairs, valid)
     counts = Counter(index for found in twins.values() for index in found)
     common = {index for index, count in counts.items() if count > MAX_TWINS}

@@ -64,7 +64,7 @@ class Mixture(Section):
 
 
 class Data(Section):
-    """The corpora, and what is left out of them.
+    """The corpora and their filters.
 
     Attributes:
         root: folder that the files are relative to. The variable

@@ -1,4 +1,4 @@
-"""From a recipe's corpora to token ids: what is read, what is left out, and the vocabulary."""
+"""Makes token ids of a recipe's corpora: reading, filters and the vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary of a run: made once, and made anew where what it was made from has changed."""
+"""The vocabulary of a run, which is made again only if its sources have changed."""
 
 from __future__ import annotations
 

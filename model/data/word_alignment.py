@@ -34,7 +34,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def word_spans(text: str) -> list[Span]:
-    """Where each word and each punctuation mark stands in a text."""
+    """The spans of the words and punctuation marks of a text."""
     return [Span(*match.span()) for match in _WORD.finditer(text)]
 
 

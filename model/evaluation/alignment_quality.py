@@ -48,7 +48,7 @@ class Anchor:
 
 @dataclass
 class AnchorCounts:
-    """Target tokens of anchors, by kind: all, and those that are linked rightly."""
+    """Numbers of the anchors' target tokens by kind: all, and the correctly linked ones."""
 
     tokens: Counter[str] = field(default_factory=Counter)
     right: Counter[str] = field(default_factory=Counter)

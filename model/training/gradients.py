@@ -26,7 +26,7 @@ class Gradients:
     """Adds up the gradients of batches in the parameters of a loss.
 
     Args:
-        loss: gives the summed loss of a batch.
+        loss: computes the summed loss of a batch.
         device: where its parameters are.
         processes: that train together.
 
@@ -55,7 +55,7 @@ class Gradients:
         return float(total)
 
     def add_batch(self, batch: Batch, scale: float) -> Tensor:
-        """Add the gradient of `scale` times the loss of `batch`; gives the loss, a scalar."""
+        """Add the gradient of `scale` times the loss of `batch`; returns the loss, a scalar."""
         # On CPU the fused attention's backward pass is made for long sequences: with sentences
         # the plain products train a quarter faster.
         kernels = [SDPBackend.MATH] if self._device.type == "cpu" else list(_FUSED_ATTENTION)

@@ -31,7 +31,7 @@ def learning_rate(update: int, optimization: Optimization) -> float:
 
     Args:
         update: from 1.
-        optimization: gives the peak, and the lengths of warm-up and cooldown.
+        optimization: the peak, and the lengths of warm-up and cooldown.
     """
     warmup, cooldown = optimization.warmup_updates, optimization.cooldown_updates
     rate = optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
+
+T = TypeVar("T")
 
 
 class Processes:
@@ -25,6 +28,15 @@ class Processes:
         """Go on when every process has come here."""
         if self.count > 1:
             distributed.barrier()
+
+    def first_alone(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which the others do when the first process has done it."""
+        if not self.is_first:
+            self.wait_for_all()
+        result = work()
+        if self.is_first:
+            self.wait_for_all()
+        return result
 
     def sum(self, value: float, device: torch.device) -> float:
         """The sum of every process's `value`."""

@@ -49,7 +49,7 @@ class Progress:
 
 
 def checkpoint_folder(output: Path, update: int) -> Path:
-    """Where the checkpoint of an update stands; names sort by update."""
+    """The folder of the checkpoint of an update; names sort by update."""
     return output / CHECKPOINTS / f"update-{update:07d}"
 
 

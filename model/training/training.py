@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +47,7 @@ from model.training.run_state import (
     save_state,
     set_random_state,
 )
+from model.training.signals import on_stop_signal
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ class Trainer:
         self.processes = Processes()
         self.device = training_device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
-        self.data = data or self._load_data()
+        # The first process makes the vocabulary, the others read it.
+        self.data = data or self.processes.first_alone(lambda: load_training_data(recipe))
         self._text_sha256 = self.data.fingerprint()
         torch.manual_seed(recipe.optimization.seed)
         config = recipe.model_config_for(self.data.tokenizer.vocab_size)
@@ -118,7 +119,7 @@ class Trainer:
         """
         final = self.output / "final"
         reuse_freed_memory()
-        with self._signals(), self.log:
+        with on_stop_signal(self._on_signal), self.log:
             if not self._finished():
                 self._adapt_to_machine()
             self.log.started(self.progress, self.model, self.data.num_pairs)
@@ -342,15 +343,6 @@ class Trainer:
 
     # --- processes, devices, signals --------------------------------------------------------------
 
-    def _load_data(self) -> TrainingData:
-        # The first process makes the vocabulary, the others read it.
-        if not self.processes.is_first:
-            self.processes.wait_for_all()
-        data = load_training_data(self.recipe)
-        if self.processes.is_first:
-            self.processes.wait_for_all()
-        return data
-
     def _share_verdict(self) -> None:
         """Give every process the first one's view of early stopping."""
         progress = self.progress
@@ -398,16 +390,7 @@ class Trainer:
         self.optimizer.zero_grad()
         set_random_state(random, self.device)
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        def request_stop(signum: int, frame: FrameType | None) -> None:
-            if self._stop_requested:  # the second time it is meant at once
-                raise KeyboardInterrupt
-            self._stop_requested = True
-
-        previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._stop_requested:  # the second time it is meant at once
+            raise KeyboardInterrupt
+        self._stop_requested = True

@@ -17,7 +17,7 @@ _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1]|ip6-localhost)(:\d
 
 
 def is_local(address: str) -> bool:
-    """Whether what is sent to an address stays on this machine."""
+    """Whether an address is on this machine."""
     if address.startswith(("unix:", "unix-abstract:", "vsock:")):
         return True
     name = re.sub(r"^(dns:/{2,3}([^/]*/)?|dns:|ipv4:|ipv6:)", "", address)

@@ -9,7 +9,7 @@ from dragoman.options import Glossary, Search, VerbatimKinds
 
 
 class RequestArguments(TypedDict, total=False):
-    """Of every call.
+    """Arguments of every call.
 
     Attributes:
         timeout: seconds for this call; None for the client's own timeout.
@@ -21,7 +21,7 @@ class RequestArguments(TypedDict, total=False):
 
 
 class ModelArguments(RequestArguments, total=False):
-    """Of every call to a model.
+    """Arguments of every call to a model.
 
     Attributes:
         source: BCP-47 code of the texts' language, such as "en"; "auto", where a call translates,
@@ -38,7 +38,7 @@ class ModelArguments(RequestArguments, total=False):
 
 
 class SearchArguments(ModelArguments, total=False):
-    """Of every call that searches for a translation.
+    """Arguments of every call that searches for a translation.
 
     Attributes:
         max_new_tokens: token limit of each sentence.
@@ -50,7 +50,7 @@ class SearchArguments(ModelArguments, total=False):
 
 
 class TextArguments(SearchArguments, total=False):
-    """Of `stream` and `translate_document`, and a part of those of `translate`.
+    """Arguments of `stream` and `translate_document`, which `translate` has too.
 
     Attributes:
         split_sentences: False passes each text to the model in one piece.
@@ -72,7 +72,7 @@ class TextArguments(SearchArguments, total=False):
 
 
 class TranslateArguments(TextArguments, total=False):
-    """Of `translate`.
+    """Arguments of `translate`.
 
     Attributes:
         num_hypotheses: number of translations of each sentence to return in `sentences`.
@@ -92,7 +92,7 @@ class TranslateArguments(TextArguments, total=False):
 
 
 class ScoreArguments(ModelArguments, total=False):
-    """Of `score`.
+    """Arguments of `score`.
 
     Attributes:
         return_tokens: return the tokens of the translations with their log-probabilities.
@@ -104,7 +104,7 @@ class ScoreArguments(ModelArguments, total=False):
 
 
 class AttentionArguments(SearchArguments, total=False):
-    """Of `attention`.
+    """Arguments of `attention`.
 
     Attributes:
         kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".

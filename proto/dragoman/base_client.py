@@ -22,13 +22,13 @@ from dragoman.arguments import (
     TextArguments,
     TranslateArguments,
 )
+from dragoman.channel import channel_options
 from dragoman.conversions import Metadata
+from dragoman.models import LanguageGroup, ModelInfo
 from dragoman.results import (
     AttentionView,
     DetectedLanguage,
     DocumentTranslation,
-    LanguageGroup,
-    ModelInfo,
     ScoreBatch,
     StreamEnd,
     TranslationBatch,
@@ -161,7 +161,7 @@ class BaseClient:
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
         self._patient = patient
-        self._channel = open_channel(self._grpc, server, tls, conversions.channel_options())
+        self._channel = open_channel(self._grpc, server, tls, channel_options())
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(

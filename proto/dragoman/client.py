@@ -31,6 +31,7 @@ from dragoman.arguments import (
     TranslateArguments,
 )
 from dragoman.base_client import BaseClient, PreparedCall
+from dragoman.models import LanguageGroup, ModelInfo, ModelLimits
 from dragoman.options import Glossary, Sampling, Search, VerbatimKinds
 from dragoman.results import (
     Alignment,
@@ -40,9 +41,6 @@ from dragoman.results import (
     DocumentTranslation,
     FinishReason,
     Hypothesis,
-    LanguageGroup,
-    ModelInfo,
-    ModelLimits,
     PairScore,
     ScoreBatch,
     Sentence,

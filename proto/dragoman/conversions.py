@@ -1,9 +1,8 @@
-"""From the contract's messages to the client's results, and the options of a channel."""
+"""From the contract's messages to the client's results."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from dragoman.models import LanguageGroup, ModelInfo, ModelLimits
 from dragoman.options import Search
 from dragoman.results import (
     Alignment,
@@ -22,9 +22,6 @@ from dragoman.results import (
     DocumentTranslation,
     FinishReason,
     Hypothesis,
-    LanguageGroup,
-    ModelInfo,
-    ModelLimits,
     PairScore,
     ScoreBatch,
     Sentence,
@@ -63,47 +60,6 @@ _STATES: dict[int, str] = {
 Metadata = Sequence[tuple[str, str | bytes]]
 # Errors of the texts or pairs that a message can't hold, by index; empty ones were sent.
 Unsent = Mapping[int, TranslationError]
-
-
-def service_config() -> str:
-    """Load balancing and retries of the channel (https://grpc.io/docs/guides/service-config/).
-
-    Calls go round-robin over all addresses of the name whose health service says SERVING. Calls
-    that failed with UNAVAILABLE are retried, on another address if possible: a repeated translation
-    does no harm. So are those that a server ended with CANCELLED, as gRPC does with calls that
-    arrive while it stops; what this client itself cancels is never retried.
-    """
-    return json.dumps(
-        {
-            "loadBalancingConfig": [{"round_robin": {}}],
-            "healthCheckConfig": {"serviceName": ""},
-            "methodConfig": [
-                {
-                    "name": [{"service": "dragoman.v1.TranslationService"}],
-                    "retryPolicy": {
-                        "maxAttempts": 5,
-                        "initialBackoff": "0.1s",
-                        "maxBackoff": "2s",
-                        "backoffMultiplier": 2,
-                        "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-                    },
-                }
-            ],
-        }
-    )
-
-
-def channel_options() -> list[tuple[str, str | int]]:
-    """Options of a client's channel."""
-    return [
-        ("grpc.service_config", service_config()),
-        ("grpc.enable_retries", 1),
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.max_send_message_length", -1),
-        # Detect a server that vanished without closing the connection.
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-    ]
 
 
 def translation(message: pb.Translation) -> Translation:

@@ -44,7 +44,7 @@ class VerbatimKinds:
 
     @classmethod
     def none(cls) -> VerbatimKinds:
-        """Nothing is kept but what the model keeps."""
+        """Switch off all kinds, so that only the model decides what is kept."""
         return cls(*[False] * 9)
 
 

@@ -56,7 +56,7 @@ def translate_request(
 
 
 def _add_texts(contents: Any, texts: Iterable[str]) -> dict[int, TranslationError]:
-    """Add texts to a message; the errors of those that it can't hold, by index."""
+    """Add texts to a message, and return the errors of invalid texts by index."""
     unsent: dict[int, TranslationError] = {}
     for index, text in enumerate(_several("texts", texts, "texts")):
         field = f"contents[{index}]"

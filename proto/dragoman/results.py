@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import grpc
 
-from dragoman.options import Search
-
 
 class FinishReason(enum.Enum):
     """Why a translation ended. The values are the contract's numbers."""
@@ -375,68 +373,3 @@ class DetectedLanguage(NamedTuple):
     language: str
     confidence: float
     is_served: bool
-
-
-@dataclass(frozen=True)
-class ModelLimits:
-    """The limits of a model; the contract's `ModelLimits`."""
-
-    max_texts: int
-    max_characters: int
-    max_source_tokens: int
-    max_target_tokens: int
-    max_rows: int
-
-
-_PLAIN = Search()
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """A model on a server.
-
-    Attributes:
-        name: for the argument `model`.
-        version: of its weights.
-        language_pairs: (source, target), as BCP-47 codes; empty if there are more than 100.
-        precision: "fp32", "fp16" or "int8".
-        device: "cpu" or "cuda".
-        limits: the largest request that it accepts.
-        can_score: whether it supports `score` and `return_alignments`.
-        source_languages: those that it translates from.
-        target_languages: those that it translates into, each from every other source language.
-        default_search: where a request sets no other options; None leaves a field at the contract's
-            default.
-        origin: where its weights come from, in words; "" if the server does not know.
-        state: "serving", "asleep" (the next call wakes it) or "loading"; "" if the server doesn't
-            say.
-    """
-
-    name: str
-    version: str
-    language_pairs: tuple[tuple[str, str], ...]
-    precision: str
-    device: str
-    limits: ModelLimits
-    can_score: bool = False
-    source_languages: tuple[str, ...] = ()
-    target_languages: tuple[str, ...] = ()
-    default_search: Search = _PLAIN
-    origin: str = ""
-    state: str = ""
-
-
-@dataclass(frozen=True)
-class LanguageGroup:
-    """Directions of a server: from each source language into each target language but itself.
-
-    Attributes:
-        source_languages, target_languages: BCP-47 codes.
-        models: the names of the models that do, in order of preference; empty with a pivot.
-        pivot_language: the third language that two models translate through; "" if one model does.
-    """
-
-    source_languages: tuple[str, ...]
-    target_languages: tuple[str, ...]
-    models: tuple[str, ...]
-    pivot_language: str = ""

@@ -226,6 +226,11 @@ async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
     return result
 
 
+async def in_turn(work: Callable[[], T], *, is_short: bool) -> T:
+    """Run work on the event loop if it takes some milliseconds at most, else in the thread."""
+    return await (on_loop(work) if is_short else in_thread(work))
+
+
 async def _ends_in_turn(waiting: Awaitable[T]) -> T:
     """Await something; if it is cancelled, wait for a checkpoint before the end.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.decoding.row_states import Float64
-from service.domain.requests import Sampling
+from service.domain.sampling import Sampling
 
 _MASK = (1 << 64) - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15

@@ -12,7 +12,8 @@ from service.decoding.constraints import Constraints
 from service.decoding.row_states import Float64, Indices, RowStates, total
 from service.decoding.sampling import draw
 from service.domain.plan import Int64, RowCopy, StepOutput
-from service.domain.requests import Hypothesis, Sampling, SearchOptions
+from service.domain.requests import Hypothesis, SearchOptions
+from service.domain.sampling import Sampling
 
 
 class Decoding:

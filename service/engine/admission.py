@@ -33,13 +33,12 @@ import enum
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from model.bundle.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.domain.requests import FinishReason, GenerationRequest, GenerationResult
-from service.engine.latency_model import LatencyModel
+from service.engine.latency_model import CompletionEstimate, LatencyModel
 from service.engine.queue_estimate import QueueEstimate
 from service.engine.quota import AdmittedCall, Enqueue, Quota
 from service.errors import DeadlineExceededError, ResourceExhaustedError
@@ -66,27 +65,6 @@ class Refusal(enum.Enum):
     WAIT = "wait"
     OVERLOAD = "overload"
     DEADLINE = "deadline"
-
-
-@dataclass(frozen=True)
-class CompletionEstimate:
-    """Estimated time that a busy engine takes for a request, in seconds.
-
-    Attributes:
-        least: time that an idle engine would take.
-        wait: shortest wait for rows.
-        steps: time of the request's steps in the batch that it would join.
-    """
-
-    least: float
-    wait: float
-    steps: float
-
-    def after(self, other: CompletionEstimate) -> CompletionEstimate:
-        """The estimate for both requests, one after the other."""
-        return CompletionEstimate(
-            self.least + other.least, self.wait + other.wait, self.steps + other.steps
-        )
 
 
 class AdmissionController:

@@ -27,9 +27,10 @@ from service.domain.requests import (
     GenerationResult,
     ScoringRequest,
 )
-from service.engine.admission import AdmissionController, CompletionEstimate
+from service.engine.admission import AdmissionController
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver, EngineProgress
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall
 from service.engine.request_limits import check_fits, max_new_tokens
 from service.engine.scoring_preparation import ScoringPreparation

@@ -9,7 +9,8 @@ from typing import Protocol
 from service.batching.events import Iteration
 from service.domain.plan import RunnerLimits
 from service.domain.requests import GenerationRequest, GenerationResult
-from service.engine.admission import CompletionEstimate, Refusal
+from service.engine.admission import Refusal
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall
 
 

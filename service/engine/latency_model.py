@@ -40,6 +40,27 @@ class _WidthAverage:
     num_steps: float = 1.0
 
 
+@dataclass(frozen=True)
+class CompletionEstimate:
+    """Estimated time that a busy engine takes for a request, in seconds.
+
+    Attributes:
+        least: time that an idle engine would take.
+        wait: shortest wait for rows.
+        steps: time of the request's steps in the batch that it would join.
+    """
+
+    least: float
+    wait: float
+    steps: float
+
+    def after(self, other: CompletionEstimate) -> CompletionEstimate:
+        """The estimate for both requests, one after the other."""
+        return CompletionEstimate(
+            self.least + other.least, self.wait + other.wait, self.steps + other.steps
+        )
+
+
 class LatencyModel:
     """Latency estimates of one engine.
 

@@ -46,7 +46,7 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Where a server's certificate is.
+    """Paths of a server's certificate, its key and the authorities of its clients.
 
     Attributes:
         certificate: the certificate and those between it and its authority, in PEM.
@@ -84,13 +84,13 @@ class TlsMaterial:
     expires_at: float
 
     def grpc_configuration(self) -> grpc.ServerCertificateConfiguration:
-        """For gRPC."""
+        """The certificate as gRPC's configuration."""
         return grpc.ssl_server_certificate_configuration(
             [(self.key, self.chain)], root_certificates=self.client_ca
         )
 
     def context(self, *, asks_clients: bool) -> ssl.SSLContext:
-        """For Python's own servers.
+        """A TLS context of Python's `ssl` with the certificate.
 
         Args:
             asks_clients: whether clients need a certificate, if there are authorities for them.
@@ -148,7 +148,7 @@ def _read(setting: str, path: Path) -> bytes:
 
 
 def _certificates(setting: str, path: Path) -> tuple[bytes, list[x509.Certificate]]:
-    """The certificates of a file, in PEM without what stands around them, and parsed."""
+    """The certificates of a PEM file, without text around them, as PEM and parsed."""
     try:
         found = x509.load_pem_x509_certificates(_read(setting, path))
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as exc:
@@ -255,7 +255,7 @@ class ServerTls:
         _log.info("the certificate was replaced", extra={"expires": expires.isoformat()})
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """For gRPC's port; asks for the certificate at every handshake."""
+        """Credentials of the gRPC port, which use the present certificate at every handshake."""
         served = first = self.material
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -273,7 +273,7 @@ class ServerTls:
         )
 
     def context(self, *, asks_clients: bool) -> ssl.SSLContext:
-        """For a port of Python's; it takes the present certificate at every handshake."""
+        """A TLS context of Python's `ssl` that uses the present certificate at every handshake."""
         context = self.material.context(asks_clients=asks_clients)
 
         def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:

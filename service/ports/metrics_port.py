@@ -49,15 +49,15 @@ class Probes:
         self._loop = loop
 
     def set_ready(self) -> None:
-        """The server accepts requests."""
+        """Answer readiness probes with 200."""
         self._not_ready = ""
 
     def set_not_ready(self, reason: str) -> None:
-        """The server accepts no requests, for a reason such as "draining"."""
+        """Answer readiness probes with an error and a reason, such as "draining"."""
         self._not_ready = reason
 
     def set_not_live(self, reason: str) -> None:
-        """The process has to be restarted, for a reason of a few words."""
+        """Answer liveness probes with an error and a reason, so that the process is restarted."""
         self._not_live = reason
 
     def known_reason(self) -> str:

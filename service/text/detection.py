@@ -143,7 +143,7 @@ def chosen(languages: Sequence[LanguageGuess]) -> LanguageGuess:
 
 
 def _beginning(text: str) -> str:
-    """As much of a text as decides, without its tags."""
+    """The beginning of a text, without tags, which is enough to detect its language."""
     return _TAG.sub(" ", text[:_MAX_RAW_CHARACTERS])[:_MAX_CHARACTERS]
 
 

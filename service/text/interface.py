@@ -11,7 +11,7 @@ from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-__all__ = ["Link", "LinkedTranslator"]
+__all__ = ["Link", "LinkedTranslator", "Stage"]
 
 
 class LinkedTranslator(Protocol):
@@ -48,3 +48,20 @@ class LinkedTranslator(Protocol):
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream; as `Translator.stream`. Its result has no links."""
         ...
+
+
+class Stage:
+    """The base class of stages.
+
+    Args:
+        below: the stage or translator that this one calls.
+    """
+
+    def __init__(self, below: LinkedTranslator) -> None:
+        self._below = below
+
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """Begin a call, as `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)

@@ -12,12 +12,13 @@ from service.errors import DragomanError, InvalidArgumentError
 from service.text.things.text_parts import TextPart
 from service.text.things.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
-from service.translation.links import LinkedPieces
+from service.translation.links import LinkedText
 from service.translation.results import (
     SentenceResult,
     TermUse,
     TextResult,
     TranslationWarning,
+    joined_reason,
 )
 
 _INDEXED = re.compile(r"contents\[(\d+)\]")
@@ -64,7 +65,7 @@ class JoinedText:
         self._whole: TranslatedPart | None = None  # if it is the only part
         self._error: DragomanError | None = None
         self._texts: list[str] = []
-        self._linked = LinkedPieces()
+        self._linked = LinkedText()
         self._reasons: set[FinishReason | None] = set()
         self._num_source_tokens = self._num_target_tokens = 0
         self._was_split = False
@@ -122,10 +123,9 @@ class JoinedText:
             [(_, result)] = self._whole.results
             return with_field(result, text_field)
         error = None if self._error is None else renamed(self._error, text_field)
-        order = (None, FinishReason.ERROR, FinishReason.LENGTH)
         return TextResult(
             text="" if error else "".join(self._texts),
-            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
+            finish_reason=None if None in self._reasons else joined_reason(self._reasons),
             num_source_tokens=self._num_source_tokens,
             num_target_tokens=self._num_target_tokens,
             was_split=self._was_split,

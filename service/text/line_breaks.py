@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from service.common.fairness import in_thread, on_loop
-from service.text.interface import LinkedTranslator
+from service.common.fairness import in_turn
+from service.text.interface import LinkedTranslator, Stage
 from service.text.options import LineBreaks
 from service.translation.engine_call import CallArguments
 from service.translation.line_markers import opening_length
@@ -147,7 +147,7 @@ def _space(before: str, after: str) -> str:
     return "" if is_unspaced else " "
 
 
-class LineJoiner:
+class LineJoiner(Stage):
     """The stage that joins the lines of plain texts.
 
     Args:
@@ -160,7 +160,7 @@ class LineJoiner:
     def __init__(
         self, below: LinkedTranslator, mode: LineBreaks, limits: TranslatorLimits, language: str
     ) -> None:
-        self._below = below
+        super().__init__(below)
         self._mode = mode
         self._limits = limits
         self._language = language
@@ -175,12 +175,6 @@ class LineJoiner:
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         return await self._below.translate(await self._joined(texts), options, **shared)
-
-    async def enter(
-        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
-    ) -> None:
-        """As `LinkedTranslator.enter`."""
-        await self._below.enter(options, **shared)
 
     async def stream(
         self,
@@ -199,7 +193,7 @@ class LineJoiner:
         for some in portions(texts, _SMALL_CHARACTERS):
             join = functools.partial(self._join, some)
             is_small = sum(map(len, some)) <= _SMALL_CHARACTERS
-            joined += await (on_loop(join) if is_small else in_thread(join))
+            joined += await in_turn(join, is_short=is_small)
         return joined
 
     def _join(self, texts: Sequence[str]) -> list[str]:

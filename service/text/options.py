@@ -40,7 +40,7 @@ def mime_type_of(name: str) -> MimeType:
     """The format with this name, in upper or lower case; "" is plain text.
 
     Raises:
-        InvalidArgumentError: there is none; lists those that there are.
+        InvalidArgumentError: the type is not supported; lists the supported ones.
     """
     found = _BY_NAME.get(name.strip().lower())
     if found is None:

@@ -10,9 +10,9 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Unpack
 
-from service.common.fairness import in_thread, on_loop
+from service.common.fairness import in_turn
 from service.errors import InvalidArgumentError
-from service.text.interface import LinkedTranslator
+from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import index_in, renamed, with_field
 from service.text.markup.document import Chars, Document, EndTag, Item, StartTag, TextRun, Verbatim
 from service.text.markup.formats import Format
@@ -65,7 +65,7 @@ async def _linked(texts: Sequence[str]) -> list[int]:
         return [index for index in found if has_links(texts[index])]
 
     is_small = sum(len(texts[index]) for index in found) <= _SMALL_CHARACTERS
-    return await (on_loop(search) if is_small else in_thread(search))
+    return await in_turn(search, is_short=is_small)
 
 
 def parse_links(text: str) -> Document:
@@ -89,13 +89,13 @@ def _items(text: str) -> Iterator[Item]:
         yield Chars(text[end:], text[end:])
 
 
-class RestLinkTranslator:
+class RestLinkTranslator(Stage):
     """The stage that keeps links of reStructuredText in plain texts."""
 
     def __init__(
         self, below: LinkedTranslator, options: TextOptions, limits: TranslatorLimits
     ) -> None:
-        self._below = below
+        super().__init__(below)
         document_format = Format(parse_links, str, reserved=options.glossary.placeholders)
         self._linked = MarkupTranslator(below, options, limits, document_format)
         self._limits = limits
@@ -131,12 +131,6 @@ class RestLinkTranslator:
                     raise renamed(exc, names[indices[index]]) from exc
                 results.update(zip(indices, found, strict=True))
         return [with_field(results[index], name) for index, name in enumerate(names)]
-
-    async def enter(
-        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
-    ) -> None:
-        """As `LinkedTranslator.enter`."""
-        await self._below.enter(options, **shared)
 
     async def stream(
         self,

@@ -30,7 +30,8 @@ from service.translation.alignments import (
 )
 from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.options import TranslateOptions, TranslatorLimits
-from service.translation.preparation import Piece, TextError, TextPreparer
+from service.translation.preparation import TextError, TextPreparer
+from service.translation.segmentation import SourceSentence
 from service.translation.words import word_indices
 
 # Checks the number of tokens of one side, EOS included; raises TextError.
@@ -250,7 +251,7 @@ class AttentionExtractor:
     async def _translated(
         self, text: str, source_ids: tuple[int, ...], call: EngineCall
     ) -> GenerationResult:
-        submitted = await call.submit(Piece("", text, source_ids), opens=True)
+        submitted = await call.submit(SourceSentence("", text, source_ids), opens=True)
         assert submitted.generation is not None
         result = await result_of(submitted.generation)
         if result.error is not None:

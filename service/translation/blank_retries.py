@@ -61,7 +61,7 @@ class BlankRetries:
         tokenizer: the model's tokenizer for one direction.
         preparer: tokenizes texts for the model.
         call: engine call of the request.
-        texts: texts with all pieces submitted; empty for a stream.
+        texts: texts with all sentences submitted; empty for a stream.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class BlankRetries:
     async def _submit_all(self) -> None:
         texts, self._texts = self._texts, ()
         for text in texts:
-            for submitted in text.pieces if isinstance(text, PendingText) else ():
+            for submitted in text.submitted if isinstance(text, PendingText) else ():
                 await checkpoint()
                 if (generation := submitted.generation) is None:
                     continue
@@ -130,9 +130,9 @@ class BlankRetries:
         self._submitted[id(generation)] = None
         if (changed := capitalised(text)) == text:
             return
-        pieces = self._preparer.prepare_sentence("", changed).pieces
-        if len(pieces) == 1:
-            self._submitted[id(generation)] = (await self._call.submit(pieces[0])).generation
+        sentences = self._preparer.prepare_sentence("", changed).sentences
+        if len(sentences) == 1:
+            self._submitted[id(generation)] = (await self._call.submit(sentences[0])).generation
 
     async def _result(self, generation: Generation) -> GenerationResult:
         return (await result_of(generation)).without(self._tokenizer.num_hidden[1])

@@ -12,24 +12,12 @@ from model.bundle.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Creates a stream for each text.
-
-    Args:
-        tokenizer: decodes token ids.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def stream(self) -> TextStream:
-        """A stream for the tokens of one text."""
-        return TextStream(self._tokenizer)
-
-
-class TextStream:
     """Turns one sequence of tokens into text, incrementally.
 
     The results of `add` and `finish`, joined, are `tokenizer.decode` of all token ids.
+
+    Args:
+        tokenizer: decodes token ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -1,4 +1,4 @@
-"""A call's use of the engine: submits pieces within the quota, and cancels them at the end."""
+"""A call's use of the engine: submits sentences within the quota, and cancels them at the end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from service.domain.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
 from service.observability import tracing
 from service.observability.tracing import SequenceTimes
-from service.translation.preparation import Piece, PreparedText
+from service.translation.preparation import PreparedText
+from service.translation.segmentation import SourceSentence
 
 
 class Admission:
@@ -101,36 +102,36 @@ def admitted_once(shared: CallArguments) -> Iterator[CallArguments]:
 
 
 @dataclass(frozen=True, slots=True)
-class SubmittedPiece:
-    """A piece of a text after its submission.
+class SubmittedSentence:
+    """A sentence of a text after its submission.
 
     Attributes:
-        piece: piece of the text.
-        generation: generation of its translation; None if the piece is copied.
+        sentence: sentence of the text.
+        generation: generation of its translation; None if the sentence is copied.
         scorings: scores of the translation's hypotheses, after their submission.
     """
 
-    piece: Piece
+    sentence: SourceSentence
     generation: Generation | None
     scorings: list[Generation] = field(default_factory=list)
 
     @property
     def copied(self) -> str:
         """The part of the result that is copied from the source."""
-        piece = self.piece
-        return piece.separator if self.generation else piece.separator + piece.text
+        sentence = self.sentence
+        return sentence.separator if self.generation else sentence.separator + sentence.text
 
 
 class EngineCall:
-    """Submits the pieces of a call. Always `close` it, to cancel unfinished pieces.
+    """Submits the sentences of a call. Always `close` it, to cancel unfinished sentences.
 
-    It asks for admission with the first piece that needs the model, so that texts without such a
-    piece are answered even if the engine is full.
+    It asks for admission with the first sentence that needs the model, so that texts without such a
+    sentence are answered even if the engine is full.
 
     Args:
         engine: runs the model.
-        options: search options of the first translated piece of a text, which alone has the target
-            prefix.
+        options: search options of the first translated sentence of a text, the only one with the
+            target prefix.
         priority: priority of every request.
         tokenizer: the model's tokenizer for one direction, which has the language tokens.
         shared: arguments of all requests.
@@ -161,67 +162,69 @@ class EngineCall:
         self._trace = tracing.current.get()
         self._submitted: list[Generation] = []
 
-    def reserve(self, piece: Piece, after: EngineCall) -> None:
-        """Ask for admission now, for a first piece about as long as `piece`.
+    def reserve(self, sentence: SourceSentence, after: EngineCall) -> None:
+        """Ask for admission now, for a first sentence about as long as `sentence`.
 
         Raises the errors of `submit`.
 
         Args:
-            piece: piece that another call translates first.
+            sentence: sentence that another call translates first.
             after: that call; the deadline has to leave time for it.
         """
         is_admitted = self._admission.of(self._engine) is not None
-        if not is_admitted and (request := self._request(piece, True)) is not None:
-            self._admit(request, after.estimate(piece))
+        if not is_admitted and (request := self._request(sentence, True)) is not None:
+            self._admit(request, after.estimate(sentence))
 
     async def enter(self) -> None:
         """Wait until long texts may be prepared, and check whether there is room for the call.
 
-        Raises the errors of `submit` for the shortest piece, so that a refused call costs little.
+        Raises the errors of `submit` for the shortest sentence: a refused call costs little.
         """
         if self._admission.has_begun:
             return
         await self._admission.begin()
         self._engine.check_room(GenerationRequest((self._eos_id,), self._opening, **self._shared))
 
-    def estimate(self, piece: Piece) -> CompletionEstimate | None:
-        """Estimate the engine's time for a piece; None while it is idle."""
-        request = self._request(piece, True)
+    def estimate(self, sentence: SourceSentence) -> CompletionEstimate | None:
+        """Estimate the engine's time for a sentence; None while it is idle."""
+        request = self._request(sentence, True)
         return None if request is None else self._engine.estimate(request)
 
-    async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
-        """Submit a piece when the quota allows it.
+    async def submit(self, sentence: SourceSentence, *, opens: bool = False) -> SubmittedSentence:
+        """Submit a sentence when the quota allows it.
 
         Raises:
             ResourceExhaustedError: the engine is full; only before admission.
             DeadlineExceededError: the deadline cannot be met; only before admission.
             UnavailableError: the engine does not serve.
         """
-        request = self._request(piece, opens)
+        request = self._request(sentence, opens)
         if request is None:
-            return SubmittedPiece(piece, None)
+            return SubmittedSentence(sentence, None)
         generation = await self._admitted(request).submit(request)
-        return SubmittedPiece(piece, self._noted(generation))
+        return SubmittedSentence(sentence, self._noted(generation))
 
-    def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
-        """Submit a piece now, or return None if the quota is used up.
+    def try_submit(
+        self, sentence: SourceSentence, *, opens: bool = False
+    ) -> SubmittedSentence | None:
+        """Submit a sentence now, or return None if the quota is used up.
 
-        The quota always allows a piece if all submitted pieces of the call have ended. Raises the
-        errors of `submit`.
+        The quota always allows a sentence if all submitted sentences of the call have ended.
+        Raises the errors of `submit`.
         """
-        request = self._request(piece, opens)
+        request = self._request(sentence, opens)
         if request is None:
-            return SubmittedPiece(piece, None)
+            return SubmittedSentence(sentence, None)
         generation = self._admitted(request).try_submit(request)
-        return None if generation is None else SubmittedPiece(piece, self._noted(generation))
+        return None if generation is None else SubmittedSentence(sentence, self._noted(generation))
 
-    async def submit_ahead(self, prepared: PreparedText) -> AsyncIterator[SubmittedPiece]:
-        """Yield each piece of a text in order, submitted ahead as far as the quota allows.
+    async def submit_ahead(self, prepared: PreparedText) -> AsyncIterator[SubmittedSentence]:
+        """Yield each sentence of a text in order, submitted ahead as far as the quota allows.
 
-        Advance the iterator when the last piece has ended. Raises the errors of `submit`.
+        Advance the iterator when the last sentence has ended. Raises the errors of `submit`.
         """
-        waiting, opening = deque(prepared.pieces), prepared.opening
-        in_flight: deque[SubmittedPiece] = deque()
+        waiting, opening = deque(prepared.sentences), prepared.opening
+        in_flight: deque[SubmittedSentence] = deque()
         while waiting or in_flight:
             while waiting:
                 submitted = self.try_submit(waiting[0], opens=waiting[0] is opening)
@@ -230,8 +233,8 @@ class EngineCall:
                 in_flight.append(submitted)
                 waiting.popleft()
             if not in_flight:  # another part of the call has used up the quota
-                piece = waiting.popleft()
-                in_flight.append(await self.submit(piece, opens=piece is opening))
+                sentence = waiting.popleft()
+                in_flight.append(await self.submit(sentence, opens=sentence is opening))
             yield in_flight.popleft()
 
     async def score(
@@ -265,7 +268,7 @@ class EngineCall:
         return self._noted(await self._admitted(request).submit(request))
 
     def close(self) -> None:
-        """Cancel unfinished pieces, and release the admission unless other parts share it."""
+        """Cancel unfinished sentences, and release the admission unless other parts share it."""
         submitted, self._submitted = self._submitted, []
         if self._trace is not None:
             self._trace.sequences_ended(_ended(submitted), len(submitted))
@@ -291,18 +294,18 @@ class EngineCall:
         admitted = self._admission.of(self._engine)
         return self._admit(request) if admitted is None else admitted
 
-    def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:
-        if piece.source_ids is None:
+    def _request(self, sentence: SourceSentence, opens: bool) -> GenerationRequest | None:
+        if sentence.source_ids is None:
             return None
         options = self._opening if opens else self._options
         if options.sampling is not None:
-            sampling = options.sampling.for_sentence(piece.source_ids)
+            sampling = options.sampling.for_sentence(sentence.source_ids)
             options = replace(options, sampling=sampling)
-        return GenerationRequest(piece.source_ids, options, **self._shared)
+        return GenerationRequest(sentence.source_ids, options, **self._shared)
 
 
 async def result_of(generation: Generation) -> GenerationResult:
-    """The result of one piece, possibly with an InternalError that affects only this piece.
+    """The result of one sentence, possibly with an InternalError that affects only this sentence.
 
     Raises:
         DragomanError: any other error, which fails the whole call.

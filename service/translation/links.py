@@ -29,11 +29,11 @@ class Link(NamedTuple):
 
 
 @dataclass
-class LinkedPieces:
-    """Joins the links of pieces to those of a text.
+class LinkedText:
+    """Joins the links of parts of a text to those of the text.
 
     Attributes:
-        links: links of the pieces so far, in the order of the translation.
+        links: links of the parts so far, in the order of the translation.
     """
 
     links: list[Link] = field(default_factory=list)
@@ -59,7 +59,7 @@ class LinkedPieces:
         self.add(len(source), len(target), links)
 
     def add(self, source_length: int, target_length: int, links: Sequence[Link]) -> None:
-        """Add a piece of these lengths, with links in characters of the piece."""
+        """Add a part of these lengths, with links in characters of the part."""
         source, target = self._source, self._target
         self.links += [
             Link(

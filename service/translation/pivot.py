@@ -10,14 +10,14 @@ from typing import Unpack
 
 from model.bundle.carriers import in_common
 from service.common.fairness import checkpoint
-from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.blank_retries import BlankRetries, has_word
-from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
-from service.translation.links import Link, LinkedPieces
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence
+from service.translation.links import Link, LinkedText
 from service.translation.options import TranslateOptions
-from service.translation.preparation import Piece, PreparedText, TextError, are_long
-from service.translation.results import PendingText, TextResult
+from service.translation.preparation import PreparedText, TextError, are_long
+from service.translation.results import PendingText, TextResult, joined_reason
+from service.translation.segmentation import SourceSentence
 from service.translation.translator import StreamDelta, Translator
 
 
@@ -85,8 +85,8 @@ class PivotTranslator:
             ):
                 if isinstance(prepared, PreparedText):
                     legs.reserve(prepared)
-                    pieces = await self._first.submit(prepared, legs.first)
-                    firsts.append(PendingText(prepared, pieces, legs.first.started_at))
+                    submitted = await self._first.submit(prepared, legs.first)
+                    firsts.append(PendingText(prepared, submitted, legs.first.started_at))
                 else:
                     firsts.append(prepared)
             continued = [
@@ -125,12 +125,12 @@ class PivotTranslator:
             )
             legs.reserve(prepared)
             pivoted = _PivotedText(PendingText(prepared, [], legs.first.started_at))
-            pieces: asyncio.Queue[SubmittedPiece | None] = asyncio.Queue()
-            feeding = asyncio.create_task(self._feed(pivoted, legs, pieces), name="pivot")
-            second = pivoted.second()
+            queue: asyncio.Queue[SubmittedSentence | None] = asyncio.Queue()
+            feeding = asyncio.create_task(self._feed(pivoted, legs, queue), name="pivot")
+            second, collector = pivoted.second(), self._second.collector
             deltas = []
-            while (submitted := await pieces.get()) is not None:
-                async for delta in self._second.deltas(submitted, second, legs.second_retries):
+            while (submitted := await queue.get()) is not None:
+                async for delta in collector.deltas(submitted, second, legs.second_retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
             await feeding
@@ -162,61 +162,64 @@ class PivotTranslator:
     async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
         """Submit the sentences of a text to the second model when the first one finishes them."""
         text = _PivotedText(first)
-        for submitted in first.pieces:
+        for submitted in first.submitted:
             await checkpoint()
-            await self._continue_piece(submitted, text, legs)
+            await self._continue_sentence(submitted, text, legs)
             if text.error is not None:
                 break
         return text
 
     async def _feed(
-        self, text: _PivotedText, legs: _Legs, pieces: asyncio.Queue[SubmittedPiece | None]
+        self, text: _PivotedText, legs: _Legs, queue: asyncio.Queue[SubmittedSentence | None]
     ) -> None:
-        """The same for a stream, with the first model ahead by no more than its quota."""
+        """Put the sentences of a stream into a queue, as the second model gets them.
+
+        The first model is ahead by no more than its quota.
+        """
         try:
             async for submitted in legs.first.submit_ahead(text.first.prepared):
-                for piece in await self._continue_piece(submitted, text, legs):
-                    pieces.put_nowait(piece)
+                for each in await self._continue_sentence(submitted, text, legs):
+                    queue.put_nowait(each)
                 if text.error is not None:
                     raise text.error
         finally:
-            pieces.put_nowait(None)
+            queue.put_nowait(None)
 
-    async def _continue_piece(
-        self, submitted: SubmittedPiece, text: _PivotedText, legs: _Legs
-    ) -> Sequence[SubmittedPiece]:
+    async def _continue_sentence(
+        self, submitted: SubmittedSentence, text: _PivotedText, legs: _Legs
+    ) -> Sequence[SubmittedSentence]:
         """Wait for the first model's translation, and submit it to the second one."""
-        piece, generation = submitted.piece, submitted.generation
-        continued: Sequence[Piece] = (piece,)
+        sentence, generation = submitted.sentence, submitted.generation
+        continued: Sequence[SourceSentence] = (sentence,)
         if generation is not None:
-            result = await self._first.result_of(generation)
+            result = await self._first.collector.result_of(generation)
             text.first.add(generation, result)
             if result.error is not None:
                 text.error = result.error
                 return ()
-            sentence = self._first.tokenizer.target.decode(result.token_ids)
-            is_due = legs.first_retries.is_due(generation, result, sentence)
+            translated = self._first.tokenizer.target.decode(result.token_ids)
+            is_due = legs.first_retries.is_due(generation, result, translated)
             retry = await legs.first_retries.of(generation) if is_due else None
             if retry is not None and retry.is_better:
                 text.first.add(retry.generation, retry.result)
                 if retry.result.error is not None:
                     text.error = retry.result.error
                     return ()
-                sentence = retry.text
-            if is_due and not has_word(sentence):
-                continued = (Piece(piece.separator, piece.text, None),)
+                translated = retry.text
+            if is_due and not has_word(translated):
+                continued = (SourceSentence(sentence.separator, sentence.text, None),)
             else:
                 # A model with byte pieces can write NUL, which tokenizers can't read.
-                sentence = sentence.replace("\0", " ").strip()
-                prepared = self._second.preparer.prepare_sentence(piece.separator, sentence)
+                translated = translated.replace("\0", " ").strip()
+                prepared = self._second.preparer.prepare_sentence(sentence.separator, translated)
                 text.was_split |= prepared.was_split
-                continued = _with_source(prepared.pieces, piece.text)
+                continued = _with_source(prepared.sentences, sentence.text)
         opened = []
         for each in continued:
             opens = each.source_ids is not None and not text.has_opened
             text.has_opened |= opens
             opened.append(await legs.second.submit(each, opens=opens))
-        text.pieces += opened
+        text.submitted += opened
         text.counts.append(len(opened))
         return opened
 
@@ -227,14 +230,14 @@ class PivotTranslator:
         options: TranslateOptions,
         legs: _Legs,
     ) -> TextResult:
-        """Wait for the second model, and join the pieces of a text."""
+        """Wait for the second model, and join the sentences of a text."""
         retries = legs.second_retries
         if isinstance(text, TextError):
-            return await self._second.finish(text, field, options, retries)
+            return await self._second.collector.finish(text, field, options, retries)
         if text.error is not None:
             return text.first.result("", text.error)
         second, unlinked = text.second(), replace(options, links=False)
-        result = text.joined(await self._second.finish(second, field, unlinked, retries))
+        result = text.joined(await self._second.collector.finish(second, field, unlinked, retries))
         if options.links and result.error is None:
             result = replace(result, links=text.links(second.outputs))
         return result
@@ -255,7 +258,7 @@ class _Legs:
             self.second.reserve(prepared.opening, self.first)
 
     def close(self) -> None:
-        """Cancel unfinished pieces, and release both admissions."""
+        """Cancel unfinished sentences, and release both admissions."""
         self.first.close()
         self.second.close()
 
@@ -266,15 +269,15 @@ class _PivotedText:
 
     Attributes:
         first: translation into the pivot language.
-        pieces: pieces submitted to the second model.
-        counts: number of those pieces for each piece of `first`.
+        submitted: sentences submitted to the second model.
+        counts: number of those for each sentence of `first`.
         was_split: whether a sentence was too long for the second model.
-        has_opened: whether a piece for translation has been submitted to the second model.
+        has_opened: whether a sentence for translation has been submitted to the second model.
         error: error of a sentence that the first model failed to translate.
     """
 
     first: PendingText
-    pieces: list[SubmittedPiece] = field(default_factory=list)
+    submitted: list[SubmittedSentence] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     was_split: bool = False
     has_opened: bool = False
@@ -282,18 +285,16 @@ class _PivotedText:
 
     def second(self) -> PendingText:
         """The translation from the pivot language."""
-        prepared = PreparedText([submitted.piece for submitted in self.pieces], self.was_split)
-        return PendingText(prepared, self.pieces, self.first.started_at)
+        prepared = PreparedText([each.sentence for each in self.submitted], self.was_split)
+        return PendingText(prepared, self.submitted, self.first.started_at)
 
     def joined(self, second: TextResult) -> TextResult:
         """The result of both models: the text of the second one, and the time of both."""
         first = self.first.result("")
         ended = max(result.queue_seconds + result.compute_seconds for result in (first, second))
-        reasons = {first.finish_reason, second.finish_reason}
-        order = (FinishReason.ERROR, FinishReason.LENGTH)
         return replace(
             second,
-            finish_reason=next((reason for reason in order if reason in reasons), FinishReason.EOS),
+            finish_reason=joined_reason((first.finish_reason, second.finish_reason)),
             num_source_tokens=first.num_source_tokens,
             was_split=first.was_split or self.was_split,
             queue_seconds=first.queue_seconds,
@@ -304,26 +305,24 @@ class _PivotedText:
         )
 
     def links(self, outputs: Sequence[str]) -> Sequence[Link]:
-        """Links of whole sentences, from the second model's translation of each piece."""
-        linked, remaining = LinkedPieces(), iter(outputs)
-        for submitted, count in zip(self.first.pieces, self.counts, strict=True):
+        """Links of whole sentences, from the second model's translation of each sentence."""
+        linked, remaining = LinkedText(), iter(outputs)
+        for submitted, count in zip(self.first.submitted, self.counts, strict=True):
             output = "".join(itertools.islice(remaining, count))
             linked.copy(submitted.copied)
             if submitted.generation is not None:
-                separator, text = submitted.piece.separator, submitted.piece.text
+                separator, text = submitted.sentence.separator, submitted.sentence.text
                 linked.translate(text, output[len(separator) :])
         return linked.links
 
 
-def _with_source(pieces: Sequence[Piece], source: str) -> Sequence[Piece]:
-    """Pieces of a translated sentence, with the original sentence as text of the first one.
+def _with_source(parts: Sequence[SourceSentence], source: str) -> Sequence[SourceSentence]:
+    """A translated sentence, in parts, with the original as text of the first one.
 
-    The original is the source of its translations in the answer; other pieces have an empty source.
+    The original is the source of its translations in the answer; other parts have an empty source.
     """
-    translated = [index for index, piece in enumerate(pieces) if piece.source_ids is not None]
+    first = next((part for part in parts if part.source_ids is not None), None)
     return [
-        replace(piece, text=source if index == translated[0] else "")
-        if piece.source_ids is not None
-        else piece
-        for index, piece in enumerate(pieces)
+        part if part.source_ids is None else replace(part, text=source if part is first else "")
+        for part in parts
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import re
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from model.bundle.tokenizer import Tokenizer
-from service.common.fairness import in_thread, on_loop
+from service.common.fairness import in_thread, in_turn
 from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
-from service.translation.segmentation import Segment, split_long, split_text, whole_text
+from service.translation.segmentation import SourceSentence, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
 # Segmenting and tokenizing this many ASCII characters takes a millisecond, or five if each is a
@@ -37,46 +36,30 @@ class TextError(ValueError):
     """The text can't be translated; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of a text: a sentence, part of a long sentence, or text that is copied.
-
-    Attributes:
-        separator: white space and line markers before it.
-        text: text in the source; may contain white space and line breaks if it is copied.
-        source_ids: token ids for the engine, EOS included. None if the text is copied: white space,
-            and sentences with nothing to translate (`service.translation.verbatim`).
-    """
-
-    separator: str
-    text: str
-    source_ids: tuple[int, ...] | None
-
-
 @dataclass(frozen=True)
 class PreparedText:
-    """A text in pieces.
+    """A text in sentences.
 
     Attributes:
-        pieces: pieces in order.
+        sentences: its sentences, and copied text, in order.
         was_split: whether a sentence was too long for the model and had to be split.
-        num_hidden: number of language tokens at the beginning of each piece, which don't count.
+        num_hidden: number of language tokens at the beginning of each sentence, which don't count.
     """
 
-    pieces: Sequence[Piece]
+    sentences: Sequence[SourceSentence]
     was_split: bool
     num_hidden: int = 0
 
     @property
-    def opening(self) -> Piece | None:
-        """The first piece that is translated; None if all are copied."""
-        return next((piece for piece in self.pieces if piece.source_ids), None)
+    def opening(self) -> SourceSentence | None:
+        """The first sentence that is translated; None if all are copied."""
+        return next((sentence for sentence in self.sentences if sentence.source_ids), None)
 
     @property
     def num_source_tokens(self) -> int:
         """Number of tokens of the text, without EOS."""
         num_other = self.num_hidden + 1
-        return sum(len(piece.source_ids) - num_other for piece in self.pieces if piece.source_ids)
+        return sum(len(each.source_ids) - num_other for each in self.sentences if each.source_ids)
 
 
 class TextPreparer:
@@ -92,12 +75,6 @@ class TextPreparer:
         self._tokenizer = tokenizer
         self._language = language
         self._max_tokens = max_source_positions - 1
-
-    def between(self, tokenizer: Tokenizer, language: str) -> TextPreparer:
-        """The preparer for another direction of the same model."""
-        other = copy.copy(self)
-        other._tokenizer, other._language = tokenizer, language
-        return other
 
     async def check_lengths(
         self,
@@ -123,12 +100,12 @@ class TextPreparer:
     def prepare_all(
         self, texts: Sequence[str], *, split_sentences: bool
     ) -> AsyncIterator[PreparedText | TextError]:
-        """Yield each text in pieces, in order, or its error."""
+        """Yield each text in sentences, in order, or its error."""
         prepare = functools.partial(self.prepare, split_sentences=split_sentences)
         return self._in_portions(prepare, texts)
 
     async def prepare_one(self, text: str, *, split_sentences: bool) -> PreparedText:
-        """Divide one text into pieces, on the event loop or in a thread.
+        """Divide one text into sentences, on the event loop or in a thread.
 
         Raises:
             TextError: the text can't be translated.
@@ -140,35 +117,35 @@ class TextPreparer:
         return prepared
 
     def prepare(self, text: str, *, split_sentences: bool) -> PreparedText:
-        """Divide a text into pieces.
+        """Divide a text into sentences.
 
         Raises:
             TextError: the text can't be translated.
         """
         _check_characters(text)
-        pieces: list[Piece] = []
+        sentences: list[SourceSentence] = []
         was_split = False
         cut = split_text if split_sentences else whole_text
-        for segment in cut(text, self._language):
-            ids = self._ids(segment.text)
+        for sentence in cut(text, self._language):
+            ids = self._ids(sentence.text)
             if len(ids) <= self._max_tokens:
-                pieces.append(self._piece(segment, ids))
+                sentences.append(self._sentence(sentence.separator, sentence.text, ids))
             else:
-                pieces += self._split(segment)
+                sentences += self._split(sentence.separator, sentence.text)
                 was_split = True
-        return PreparedText(list(_merged(pieces)), was_split, len(self._tokenizer.prefix_ids))
+        return PreparedText(list(_merged(sentences)), was_split, len(self._tokenizer.prefix_ids))
 
     def prepare_sentence(self, separator: str, text: str) -> PreparedText:
-        """Make one piece of a sentence, or several if it is too long for the model.
+        """Prepare one sentence, in several parts if it is too long for the model.
 
         Args:
             separator: white space and line markers before it.
             text: sentence without NUL.
         """
-        segment, ids = Segment(separator, text), self._ids(text)
+        ids = self._ids(text)
         if len(ids) <= self._max_tokens:
-            return PreparedText([self._piece(segment, ids)], False)
-        return PreparedText(list(self._split(segment)), True)
+            return PreparedText([self._sentence(separator, text, ids)], False)
+        return PreparedText(list(self._split(separator, text)), True)
 
     def encode_pairs(self, texts: Sequence[str]) -> AsyncIterator[list[int] | TextError]:
         """Yield each text's token ids, as one sequence without EOS, or its error.
@@ -203,20 +180,18 @@ class TextPreparer:
             run_portion = functools.partial(run, portion)
             if is_short:
                 results = run_portion()
-            elif _are_small(portion):
-                results = await on_loop(run_portion)
             else:
-                results = await in_thread(run_portion)
+                results = await in_turn(run_portion, is_short=_are_small(portion))
             for result in results:
                 yield result
 
-    def _split(self, segment: Segment) -> Iterator[Piece]:
-        separator = segment.separator
-        for part in split_long(segment.text, self._language, self._count_tokens, self._max_tokens):
+    def _split(self, separator: str, text: str) -> Iterator[SourceSentence]:
+        for part in split_long(text, self._language, self._count_tokens, self._max_tokens):
             ids = self._ids(part.text)
             # A single character can have more tokens than a very small model accepts.
-            yield self._piece(
-                Segment(separator + part.separator, part.text),
+            yield self._sentence(
+                separator + part.separator,
+                part.text,
                 ids if len(ids) <= self._max_tokens else [],
             )
             separator = ""
@@ -228,9 +203,9 @@ class TextPreparer:
     def _count_tokens(self, text: str) -> int:
         return len(self._tokenizer.encode(text))
 
-    def _piece(self, segment: Segment, ids: list[int]) -> Piece:
+    def _sentence(self, separator: str, text: str, ids: list[int]) -> SourceSentence:
         source_ids = (*ids, self._tokenizer.eos_id) if ids else None
-        return Piece(segment.separator, segment.text, source_ids)
+        return SourceSentence(separator, text, source_ids)
 
 
 async def normalised_lengths(texts: Sequence[str]) -> list[int]:
@@ -270,15 +245,15 @@ def _are_small(texts: Sequence[str]) -> bool:
     return size <= _SMALL_CHARACTERS and (sum(map(normalised_length, texts)) <= _SMALL_CHARACTERS)
 
 
-def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Merge neighbouring copied pieces, so that pages of dashes cost nothing."""
-    for is_copied, group in itertools.groupby(pieces, lambda piece: piece.source_ids is None):
+def _merged(sentences: Iterable[SourceSentence]) -> Iterator[SourceSentence]:
+    """Merge neighbouring copied sentences, so that pages of dashes cost nothing."""
+    for is_copied, group in itertools.groupby(sentences, lambda each: each.source_ids is None):
         if not is_copied:
             yield from group
             continue
         first, *others = group
-        rest = [part for piece in others for part in (piece.separator, piece.text)]
-        yield Piece(first.separator, "".join([first.text, *rest]), None) if rest else first
+        rest = [part for sentence in others for part in (sentence.separator, sentence.text)]
+        yield SourceSentence(first.separator, "".join([first.text, *rest]), None) if rest else first
 
 
 def portions(texts: Sequence[str], most: int) -> Iterator[list[str]]:

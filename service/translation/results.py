@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from model.bundle.tokenizer import Tokenizer
@@ -19,10 +19,11 @@ from service.translation.alignments import (
     source_tokens,
 )
 from service.translation.confidence import SentenceConfidence, text_confidence
-from service.translation.engine_call import SubmittedPiece
-from service.translation.links import Link, LinkedPieces, word_links
+from service.translation.engine_call import SubmittedSentence
+from service.translation.links import Link, LinkedText, word_links
 from service.translation.options import TranslateOptions
-from service.translation.preparation import Piece, PreparedText
+from service.translation.preparation import PreparedText
+from service.translation.segmentation import SourceSentence
 
 
 @dataclass(frozen=True)
@@ -154,27 +155,33 @@ class TextResult:
     warnings: Sequence[TranslationWarning] = ()
 
 
+def joined_reason(reasons: Collection[FinishReason | None]) -> FinishReason:
+    """The finish reason of a text, from those of its parts."""
+    order = (FinishReason.ERROR, FinishReason.LENGTH)
+    return next((reason for reason in order if reason in reasons), FinishReason.EOS)
+
+
 @dataclass
 class PendingText:
     """A text in translation, and its results so far.
 
     Attributes:
-        prepared: the text in pieces.
-        pieces: those submitted.
+        prepared: the text in sentences.
+        submitted: its sentences that were submitted, in order.
         started_at: when the call began, in seconds of the engine's clock.
         confidences: confidences of the sentences, if the model has a calibration.
         sentences: results of sentences, if the client requested them.
-        outputs: the translation of each piece, with the separator before it.
-        linked: links of the pieces, if they were requested.
+        outputs: the translation of each sentence, with the separator before it.
+        linked: links of the sentences, if they were requested.
     """
 
     prepared: PreparedText
-    pieces: Sequence[SubmittedPiece]
+    submitted: Sequence[SubmittedSentence]
     started_at: float
     confidences: list[SentenceConfidence] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    linked: LinkedPieces = field(default_factory=LinkedPieces)
+    linked: LinkedText = field(default_factory=LinkedText)
     _reasons: set[FinishReason] = field(default_factory=set)
     _num_target_tokens: int = 0
     _begun: float | None = None
@@ -190,11 +197,10 @@ class PendingText:
 
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
         """The result, once all generations have finished."""
-        order = (FinishReason.ERROR, FinishReason.LENGTH)
         first = self.started_at if self._begun is None else self._begun
         return TextResult(
             text=text,
-            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
+            finish_reason=joined_reason(self._reasons),
             num_source_tokens=self.prepared.num_source_tokens,
             num_target_tokens=self._num_target_tokens,
             was_split=self.prepared.was_split,
@@ -208,7 +214,7 @@ class PendingText:
 
     def link(
         self,
-        piece: Piece,
+        sentence: SourceSentence,
         output: str,
         result: GenerationResult,
         scored: Sequence[Hypothesis],
@@ -217,7 +223,7 @@ class PendingText:
         """Add the links of a sentence.
 
         Args:
-            piece: the sentence.
+            sentence: the sentence.
             output: its translation.
             result: of its search.
             scored: the result's hypotheses, scored with alignments; empty for a model without any.
@@ -227,15 +233,15 @@ class PendingText:
         if scored:
             [best], linked = result.hypotheses[:1], scored[0].linked
             assert linked is not None, "scored without an alignment"
-            source_spans = tokenizer.encoded_spans(piece.text)[len(tokenizer.prefix_ids) :]
+            source_spans = tokenizer.encoded_spans(sentence.text)[len(tokenizer.prefix_ids) :]
             target_spans = tokenizer.target.decoded_spans(best.token_ids)
             spans = source_spans, target_spans
-            links = word_links(piece.text, output, spans, linked.tolist())
-        self.linked.translate(piece.text, output, links)
+            links = word_links(sentence.text, output, spans, linked.tolist())
+        self.linked.translate(sentence.text, output, links)
 
 
 def sentence_result(
-    piece: Piece,
+    sentence: SourceSentence,
     result: GenerationResult,
     tokenizer: Tokenizer,
     options: TranslateOptions,
@@ -245,7 +251,7 @@ def sentence_result(
     """The result of one sentence.
 
     Args:
-        piece: the sentence.
+        sentence: the sentence.
         result: the result of the sentence's search.
         tokenizer: the model's tokenizer.
         options: the request's options, which say what to return.
@@ -265,8 +271,8 @@ def sentence_result(
         )
 
     return SentenceResult(
-        piece.text,
+        sentence.text,
         [shown(index, hypothesis) for index, hypothesis in enumerate(result.hypotheses)],
-        source_tokens(piece.text, tokenizer) if kind else (),
+        source_tokens(sentence.text, tokenizer) if kind else (),
         confidence,
     )

@@ -39,25 +39,30 @@ _EMOJI_MODIFIERS = range(0x1F3FB, 0x1F400)
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of a text.
+class SourceSentence:
+    """A sentence of a text, part of a long sentence, or text that is copied.
 
     Attributes:
         separator: text copied before it: white space, and the markers of its line.
-        text: text to translate, without white space around it. Empty in the last segment of a text
-            that ends in white space or a marker, which are that segment's separator.
+        text: text to translate, without white space around it. Text that is copied may contain
+            white space and line breaks. Empty in the last sentence of a text that ends in white
+            space or a marker, which are that sentence's separator.
+        source_ids: token ids for the engine, EOS included. None before it is tokenized, and for
+            text that is copied: white space, and sentences with nothing to translate
+            (`service.translation.verbatim`).
     """
 
     separator: str
     text: str
+    source_ids: tuple[int, ...] | None = None
 
 
-def split_text(text: str, language: str) -> list[Segment]:
-    """All segments of a text, as a list."""
-    return list(segments(text, language))
+def split_text(text: str, language: str) -> list[SourceSentence]:
+    """All sentences of a text, as a list."""
+    return list(sentences(text, language))
 
 
-def segments(text: str, language: str) -> Iterator[Segment]:
+def sentences(text: str, language: str) -> Iterator[SourceSentence]:
     """Yield the sentences of a text. Separators and texts, joined, are exactly the text.
 
     A line break always ends a sentence: lists, addresses and poems have no full stops. So does a
@@ -80,16 +85,16 @@ def segments(text: str, language: str) -> Iterator[Segment]:
     yield from _ended([], separator)
 
 
-def whole_text(text: str, language: str) -> list[Segment]:
-    """The text as one segment."""
+def whole_text(text: str, language: str) -> list[SourceSentence]:
+    """The text as one sentence."""
     start = opening_length(text, language)
     return _ended(*_trimmed([text[start:]], text[:start]))
 
 
 def split_long(
     text: str, language: str, count_tokens: Callable[[str], int], max_tokens: int
-) -> list[Segment]:
-    """Split a text into pieces of at most `max_tokens`, at the best positions.
+) -> list[SourceSentence]:
+    """Split a text into parts of at most `max_tokens`, at the best positions.
 
     Ends of sentences are best, then ends of clauses, then white space, then the middle of a word.
     Separators and texts, joined, are exactly the text.
@@ -98,17 +103,17 @@ def split_long(
         text: any text, even if it fits.
         language: BCP-47 code of the text.
         count_tokens: counts the tokens of a text.
-        max_tokens: most tokens of a piece. A single character with more tokens is not split.
+        max_tokens: most tokens of a part. A single character with more tokens is not split.
     """
 
-    def sentences(part: str) -> list[str]:
+    def divided(part: str) -> list[str]:
         return list(_sentences(part, language))
 
-    cutters = [sentences, _clauses, _words]
+    cutters = [divided, _clauses, _words]
     return _ended(*_trimmed(_cut(text, cutters, count_tokens, max_tokens)))
 
 
-def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[Segment], str]:
+def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[SourceSentence], str]:
     """Move white space around parts into separators.
 
     Args:
@@ -116,22 +121,22 @@ def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[Segment], 
         separator: separator before the first part.
 
     Returns:
-        The segments, and the remaining separator after the last one.
+        The sentences, and the remaining separator after the last one.
     """
-    segments = []
+    found = []
     for part in parts:
         body = part.strip()
         if not body:
             separator += part
             continue
         start = len(part) - len(part.lstrip())
-        segments.append(Segment(separator + part[:start], body))
+        found.append(SourceSentence(separator + part[:start], body))
         separator = part[start + len(body) :]
-    return segments, separator
+    return found, separator
 
 
-def _ended(segments: list[Segment], separator: str) -> list[Segment]:
-    return [*segments, Segment(separator, "")] if separator else segments
+def _ended(sentences: list[SourceSentence], separator: str) -> list[SourceSentence]:
+    return [*sentences, SourceSentence(separator, "")] if separator else sentences
 
 
 # --- sentences -----------------------------------------------------------------------------------
@@ -185,7 +190,7 @@ def _sentence_lengths(text: str, language: str) -> list[int]:
         return [len(text)]
 
 
-# --- pieces of long sentences --------------------------------------------------------------------
+# --- parts of long sentences ---------------------------------------------------------------------
 
 
 def _clauses(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from model.bundle.manifest import MANIFEST_FILE, BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.sessions import SessionSettings, open_session
 from service.domain.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
-from service.domain.requests import MAX_SAMPLED
+from service.domain.sampling import MAX_SAMPLED
 from service.errors import StartupError
 
 T = TypeVar("T")

@@ -16,13 +16,8 @@ from model.bundle.config import ModelConfig
 from model.bundle.sessions import SessionSettings
 from model.evaluation.search import greedy_search
 from service.batching.events import Iteration
-from service.domain.requests import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    Sampling,
-    SearchOptions,
-)
+from service.domain.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineObserver
 from service.runtime.cpu.lanes import OnnxLanes

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from google.rpc import error_details_pb2, status_pb2
-from jwt.algorithms import ECAlgorithm
 
-from dragoman.client import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
-from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
-from service.access import keys
-from service.access.key_file import write_keys
 from service.errors import StartupError
 from tests.fake_runner import FakeRunner
 from tests.integration.http_client import ask, post
-from tests.integration.servers import Running, command_environment, fake_runner, running_fake
-
-TEXT = "A dog."
-
-
-class KeyFile:
-    """A file of keys, and the keys."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.stored: dict[str, keys.StoredKey] = {}
-
-    def add(self, name: str, **values: Any) -> str:
-        """Add a key, and return it."""
-        key, stored = keys.new_key(keys.principal_of({"name": name, **values}))
-        self.stored[stored.id] = stored
-        write_keys(self.path, self.stored)
-        return key
-
-    def revoke(self, name: str) -> None:
-        """Remove a key."""
-        self.stored = {i: k for i, k in self.stored.items() if k.principal.name != name}
-        write_keys(self.path, self.stored)
+from tests.integration.keyed import TEXT, KeyFile, by_bearer, failure, request, serving
+from tests.integration.servers import fake_runner, running_fake
 
 
 @pytest.fixture
@@ -63,40 +29,6 @@ def file(tmp_path: Path) -> KeyFile:
 @pytest.fixture
 def runner(tokenizer: Tokenizer) -> FakeRunner:
     return fake_runner(tokenizer)
-
-
-@contextlib.asynccontextmanager
-async def serving(
-    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, **settings: Any
-) -> AsyncIterator[tuple[Running, Any]]:
-    """A server with keys, and a stub that sends no key by default."""
-    given = {"keys": str(file.path), "http_port": 0, **settings}
-    async with (
-        running_fake(runner, tokenizer, **given) as server,
-        grpc.aio.insecure_channel(server.address) as channel,
-    ):
-        yield server, TranslationServiceStub(channel)
-
-
-async def failure(call: Any) -> tuple[grpc.StatusCode, str, float]:
-    """The code, message and seconds until a retry of a call that fails."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    trailing = dict(caught.value.trailing_metadata() or ())
-    status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
-    info, seconds = error_details_pb2.RetryInfo(), 0.0
-    for detail in status.details:
-        if detail.Unpack(info):
-            seconds = info.retry_delay.ToNanoseconds() / 1e9
-    return caught.value.code(), caught.value.details() or "", seconds
-
-
-def request(*texts: str, **fields: Any) -> pb.TranslateRequest:
-    return pb.TranslateRequest(contents=texts or [TEXT], **fields)
-
-
-def by_bearer(key: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {key}"),)
 
 
 @pytest.mark.parametrize(
@@ -362,127 +294,3 @@ async def test_calls_over_a_quota_are_one_line_a_second_for_each_key(
     by_key = Counter(vars(each)["client"] for each in lines)
     assert set(by_key) == {f"key:{name}" for name in names}
     assert max(by_key.values()) <= seconds + 2
-
-
-async def test_the_key_is_the_client_and_never_in_the_log(
-    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-    one, other = file.add("one", tenant="acme"), file.add("other")
-    async with serving(runner, tokenizer, file) as (server, stub):
-        for key in (one, other):
-            metadata = (*by_bearer(key), ("x-client-id", "somebody"))
-            await stub.Translate(request(), metadata=metadata)
-        await post(server, f"/v1/translate?key={one}", {"contents": [TEXT]})
-        lines = [vars(line) for line in caplog.records if line.name == "dragoman.access"]
-        assert [line["client"] for line in lines] == ["tenant:acme", "key:other", "tenant:acme"]
-        assert [line["key"] for line in lines] == ["one", "other", "one"]
-        assert "drg_" not in caplog.text
-        assert not any("drg_" in str(line) for line in lines)
-        assert "drg_" not in await server.scrape()
-
-
-async def test_headers_of_megabytes_are_refused(
-    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
-) -> None:
-    key = file.add("me")
-    async with serving(runner, tokenizer, file) as (server, stub):
-        with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Translate(request(), metadata=by_bearer("x" * 2**20))
-        answer = await post(server, "/v1/translate", {"contents": [TEXT]}, x_api_key="x" * 30_000)
-        assert answer.status == 401
-        over = await post(server, f"/v1/translate?key={'x' * 30_000}", {"contents": [TEXT]})
-        assert over.status == 401
-        assert await stub.Translate(request(), metadata=by_bearer(key))
-
-
-async def test_the_client_and_the_commands_send_a_key(
-    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
-) -> None:
-    key = file.add("me")
-    async with serving(runner, tokenizer, file) as (server, _):
-        async with AsyncClient(server.address, api_key=key) as client:
-            assert (await client.translate([TEXT])).translations[0].text
-        async with AsyncClient(server.address) as client:
-            with pytest.raises(TranslationError, match="API key"):
-                await client.translate([TEXT])
-        for command in (["translate", TEXT], ["models"], ["languages"], ["detect", TEXT]):
-            status, output = await command_line(*command, "--server", server.address, key=key)
-            assert status == 0, output
-            status, output = await command_line(*command, "--server", server.address)
-            assert status == 1
-            assert "DRAGOMAN_API_KEY" in output
-
-
-async def test_keys_are_made_listed_and_revoked_by_commands(
-    runner: FakeRunner, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    path = tmp_path / "keys.jsonl"
-    keys_of = ("--keys", str(path))
-    limits = ("--tenant", "acme", "--characters-per-day", "100", "--expires", "2099-01-01")
-    status, key = await command_line("keys", "add", "me", *keys_of, *limits)
-    assert status == 0, key
-    key = key.strip()
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert key not in path.read_text()
-    status, output = await command_line("keys", "add", "me", *keys_of)
-    assert (status, "already" in output) == (1, True)
-    status, output = await command_line("keys", "add", "you", *keys_of, "--call", "Transalte")
-    assert (status, "Transalte" in output) == (2, True)
-    status, output = await command_line("keys", "list", *keys_of)
-    assert "acme" in output
-    assert "100" in output
-    status, output = await command_line("keys", "list", "--json", *keys_of)
-    assert "sha256" not in output
-    made = KeyFile(path)
-    async with serving(runner, tokenizer, made) as (server, stub):
-        assert await stub.Translate(request(), metadata=by_bearer(key))
-        status, output = await command_line("keys", "revoke", "me", *keys_of)
-        assert status == 0, output
-        async with asyncio.timeout(30):  # the server looks by itself
-            while server.metric("dragoman_keys"):
-                await asyncio.sleep(0.05)
-        code, _, _ = await failure(stub.Translate(request(), metadata=by_bearer(key)))
-        assert code is grpc.StatusCode.UNAUTHENTICATED
-    status, output = await command_line("keys", "revoke", "me", *keys_of)
-    assert status == 1
-
-
-async def test_tokens_and_keys_side_by_side(
-    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, tmp_path: Path
-) -> None:
-    private = ec.generate_private_key(ec.SECP256R1())
-    public = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
-    path = tmp_path / "jwks.json"
-    path.write_text(json.dumps({"keys": [public]}))
-    claims = {
-        "iss": "https://issuer", "aud": "dragoman", "sub": "alice", "exp": time.time() + 600,
-        "dragoman": {"tenant": "acme", "characters_per_day": len(TEXT)},
-    }  # fmt: skip
-    token = by_bearer(jwt.encode(claims, private, "ES256"))
-    key = by_bearer(file.add("me"))
-    settings = {"jwt_issuer": "https://issuer", "jwt_audience": "dragoman"}
-    settings["jwks_url"] = path.as_uri()
-    async with serving(runner, tokenizer, file, **settings) as (server, stub):
-        assert await stub.Translate(request(), metadata=key)
-        assert await stub.Translate(request(), metadata=token)
-        code, _, _ = await failure(stub.Translate(request(), metadata=token))
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert server.metric("dragoman_key_characters_total", key="jwt:alice") == len(TEXT)
-    del settings["jwt_audience"]
-    with pytest.raises(StartupError, match="--jwt-audience"):
-        async with running_fake(runner, tokenizer, **settings):
-            pass
-
-
-async def command_line(*arguments: str, key: str = "") -> tuple[int | None, str]:
-    """Status and output of a command, with a key in its environment."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", *arguments),
-        env={**command_environment(), "DRAGOMAN_API_KEY": key},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()

@@ -15,7 +15,7 @@ from tests.factories import export_source, random_model, tiny_config
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_bundle
 from tests.integration.test_going_away import until_inside
-from tests.page.test_page import echoing, opened, until
+from tests.page.pages import echoing, opened, until
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

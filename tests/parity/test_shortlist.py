@@ -17,7 +17,8 @@ from model.bundle.sessions import SessionSettings
 from model.bundle.shortlist import load_shortlist
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
-from service.domain.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner

@@ -1,4 +1,4 @@
-"""Cost of a layer by length and by width, and how far a signal travels in it: three kinds.
+"""Compares three kinds of layers: cost by length and width, and how far a signal travels.
 
     python -m bench.studies.layers.run --output bench/reports/layers
 
@@ -75,7 +75,7 @@ def main(
 
 
 def signals(lengths: Sequence[int] = _PATH_LENGTHS) -> dict[str, Signal]:
-    """Of each kind, found by gradients."""
+    """How far signals travel in each kind of layer, found by gradients."""
     from bench.studies.layers.layers import inputs_seen, path_length
 
     longest = lengths[-1]

@@ -32,7 +32,7 @@ def series_of(
 
 
 def milliseconds(cost: LengthCost) -> float:
-    """Of an encode."""
+    """Duration of an encode in milliseconds."""
     return 1000 * cost.seconds
 
 

@@ -8,7 +8,7 @@ from model.bundle.config import ModelConfig
 def positions_seen(config: ModelConfig, length: int) -> float:
     """Keys that a query of the encoder is compared with, on average over heads; masked ones not.
 
-    Of "lsh" three chunks a round are counted, which is what sorted chunks need.
+    For "lsh", three chunks are counted for each round, as sorted chunks need.
     """
     near = min(length, 2 * config.attention_window + 1)
     if config.encoder_attention == "local":
@@ -23,7 +23,7 @@ def positions_seen(config: ModelConfig, length: int) -> float:
 
 
 def training_multiplications(config: ModelConfig, source: int, target: int) -> int:
-    """Of a forward pass of one pair; the backward pass takes twice as many of every network.
+    """Multiplications of a forward pass over one pair. The backward pass takes twice as many.
 
     Args:
         config: the network.

@@ -167,7 +167,7 @@ def _checked(recipe: dict[str, Any], path: Path, name: str) -> dict[str, Any]:
 def _with_equal_multiplications(
     variants: list[TrainingVariant], tokens: int
 ) -> list[TrainingVariant]:
-    """The variants with as many updates as cost what those of the first one cost."""
+    """The variants, with numbers of updates that all cost as much as the first one's."""
     costs = [variant_multiplications(variant, tokens) for variant in variants]
     found = []
     for variant, cost in zip(variants, costs, strict=True):

@@ -16,7 +16,6 @@ import functools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from bench.studies.trainings.plan import (
 from bench.studies.trainings.report import to_dict
 from bench.suite.systems import environment
 from model.data.recipe import Recipe, load_recipe
+from model.training.signals import on_stop_signal
 
 RESULT_FILE = "result.json"
 Train = Callable[[Path, Path, Path], None]  # recipe, data root, run
@@ -47,7 +47,7 @@ _TRIED = 10  # sentences, where a plan is only tried out
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Where text comes from.
+    """A text to translate and to score.
 
     Attributes:
         data_root: the prepared corpora.
@@ -78,7 +78,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Of each training.")] = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Priority; 19 is the lowest.")] = 19,
 ) -> None:
-    """Train what is left of a plan, and write its report."""
+    """Train the remaining variants of a plan, and write its report."""
     try:
         loaded = load_plan(plan, updates)
     except TrainingPlanError as exc:
@@ -139,7 +139,7 @@ def run_variant(
 
 
 def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
-    """Those that there are, by variant, in the order of the plan, with the validation losses.
+    """Results so far, by variant, in the order of the plan, with the validation losses.
 
     Also the CPU seconds of the training until then, where the run counted them.
     """
@@ -212,12 +212,8 @@ def train_by_command(recipe: Path, data_root: Path, run: Path, *, threads: int) 
         def forward(number: int, frame: FrameType | None) -> None:
             process.terminate()  # it saves its state first
 
-        before = {s: signal.signal(s, forward) for s in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with on_stop_signal(forward):
             code = process.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
     if code:
         typer.echo(f"the training ended with {code}: {log}; the same command goes on", err=True)
         raise typer.Exit(code if code > 0 else 1)

@@ -15,12 +15,8 @@ from model.bundle.tokenizer import Tokenizer
 from service.common.fairness import checkpoint
 from service.domain.attention import AttentionKind, AttentionLabel
 from service.domain.plan import Float32
-from service.domain.requests import (
-    FinishReason,
-    Priority,
-    Sampling,
-    SearchOptions,
-)
+from service.domain.requests import FinishReason, Priority, SearchOptions
+from service.domain.sampling import Sampling
 from service.errors import InvalidArgumentError
 from service.fronts.status import status_of
 from service.text.options import LineBreaks
@@ -65,8 +61,12 @@ PRIORITIES: dict[int, Priority] = {
     0: Priority.NORMAL,
     **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
 }
-_LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
-_EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
+# Fields of a search that are alike in the contract and in the domain, and those with an enum.
+_NUMBERS = ("length_penalty", "min_new_tokens", "repetition_penalty", "no_repeat_ngram_size")
+_ENUMS: dict[str, Mapping[int, Any]] = {
+    "length_penalty_kind": _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_"),
+    "early_stopping": _values(pb.EarlyStopping, "EARLY_STOPPING_"),
+}
 LINE_BREAKS: dict[int, LineBreaks | None] = {
     0: None,
     **{number: LineBreaks(name) for number, name in _values(pb.LineBreaks, "LINE_BREAKS_").items()},
@@ -161,18 +161,8 @@ def known(field: str, number: int, values: Mapping[int, T]) -> T:
 
 
 def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOptions:
-    given = given_fields(
-        search,
-        "beam_size",
-        "length_penalty",
-        "min_new_tokens",
-        "repetition_penalty",
-        "no_repeat_ngram_size",
-    )
-    for field, names in (
-        ("length_penalty_kind", _LENGTH_PENALTY_KINDS),
-        ("early_stopping", _EARLY_STOPPINGS),
-    ):
+    given = given_fields(search, "beam_size", *_NUMBERS)
+    for field, names in _ENUMS.items():
         number: int = getattr(search, field)
         if number:
             given[field] = known(field, number, names)
@@ -184,18 +174,10 @@ def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOption
 def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOptions:
     """A model's default search: its beam, and where else it differs from a plain search."""
     message, plain = pb.SearchOptions(beam_size=search.beam_size), SearchOptions()
-    for field in (
-        "length_penalty",
-        "min_new_tokens",
-        "repetition_penalty",
-        "no_repeat_ngram_size",
-    ):
+    for field in _NUMBERS:
         if (value := getattr(search, field)) != getattr(plain, field):
             setattr(message, field, value)
-    for field, names in (
-        ("length_penalty_kind", _LENGTH_PENALTY_KINDS),
-        ("early_stopping", _EARLY_STOPPINGS),
-    ):
+    for field, names in _ENUMS.items():
         if (value := getattr(search, field)) != getattr(plain, field):
             setattr(message, field, next(n for n, name in names.items() if name == value))
     message.suppressed_tokens.extend(map(tokenizer.id_to_piece, search.suppressed_ids))

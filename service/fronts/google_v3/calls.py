@@ -139,7 +139,7 @@ class GoogleCall:
         request: the name of its message.
         method: the call of our contract that it is counted as.
         answer: from the request to its answer.
-        summary: what it does.
+        summary: description of the call.
     """
 
     request: str

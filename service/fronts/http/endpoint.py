@@ -153,7 +153,7 @@ class HttpCall(RunningCall):
         return await in_thread(functools.partial(parse, data), self.host)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """Of the body, as they arrive. Raises RequestCancelledError."""
+        """Yield the parts of the body as they arrive. Raises RequestCancelledError."""
         has_more = True
         while has_more:
             message = await self._receive()

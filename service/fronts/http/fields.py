@@ -42,7 +42,7 @@ class Fields:
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str | UploadedFile]]) -> Fields:
-        """Of a form or a URL, where a name may end in [] and occur several times."""
+        """Fields of a form or a URL, in which a name may end in [] and occur several times."""
         values: dict[str, _FormValues] = {}
         for name, value in pairs:
             values.setdefault(name.removesuffix("[]"), _FormValues()).append(value)
@@ -111,7 +111,7 @@ class Fields:
         return value
 
     def text_or_flag(self, name: str, default: str) -> str:
-        """A string; of a truth value or a number, what it is in a form."""
+        """A string; a truth value or number is converted as a form would send it."""
         value = self._single(name)
         if isinstance(value, bool | int):
             return str(int(value))

@@ -51,7 +51,7 @@ class Transfers:
     """The bodies that arrive and the answers that leave.
 
     Attributes:
-        arriving: quota of the bytes of unfinished bodies, by address: whoever sends them chooses
+        arriving: quota of the bytes of unfinished bodies, by address: the sender chooses
             the names of clients.
         leaving: quota of the bytes of large answers, by address.
     """

@@ -20,7 +20,7 @@ class TranslatedFile:
     """A file.
 
     Attributes:
-        name: for whoever fetches it.
+        name: file name for the download.
         content: its bytes.
     """
 

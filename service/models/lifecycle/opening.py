@@ -15,7 +15,7 @@ T = TypeVar("T")
 V = TypeVar("V", bound=ModelVersion)
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def in_daemon_thread(work: Callable[[], T]) -> T:
     """Call `work` in a daemon thread; if cancelled, do not wait for the thread."""
     return await asyncio.wrap_future(_started(work))
 

@@ -167,7 +167,7 @@ async def _refuse(send: Send, error: HttpError, front: Front | None) -> None:
 
 
 async def _read_rest(receive: Receive, num_left: int) -> None:
-    """Read what is left of a body that was answered early, within limits.
+    """Read the rest of a body that was answered early, within limits.
 
     A connection that is closed before would be reset, and a client that still sends would not see
     the answer.

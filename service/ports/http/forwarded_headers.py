@@ -50,7 +50,7 @@ class ForwardedHeaders:
         await self._proxies(cast("Any", scope), cast("Any", receive), cast("Any", send))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose client may be named, perhaps by what is no address."""
+        """Answer a request, with the peer's address unless a header has named a valid one."""
         try:
             ipaddress.ip_address((scope["client"] or ("",))[0])
         except ValueError:

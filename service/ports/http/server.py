@@ -89,7 +89,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Of the server's root."""
+        """URL of the server's root."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'https' if self._context else 'http'}://{host}:{self.port}/"
 
@@ -166,7 +166,7 @@ class _Connection(H11Protocol):
             self._abort_in("head", self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back what it took."""
+        """Release the connection's place and its timers."""
         self._limit.leave(self)
         for name in list(self._timers):
             self._keep(name)
@@ -217,7 +217,7 @@ class _Connection(H11Protocol):
         self._abort_in("close", self._limits.write_seconds)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, in the shape of all errors."""
+        """Answer bytes that are not a request with an error in the usual form."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return

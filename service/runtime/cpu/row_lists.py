@@ -154,7 +154,7 @@ class RowLists:
         self.is_listed[row] = True
 
     def _acquire(self, token_ids: Ids, num_rows: int) -> npt.NDArray[np.int32]:
-        """The columns of some tokens, which so many rows use; those that are missing are added."""
+        """Get the columns of tokens for a number of rows, and add missing columns."""
         columns = self._column_of[token_ids]
         missing = columns == _PADDING
         self._uses[columns[~missing]] += num_rows

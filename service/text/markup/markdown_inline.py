@@ -210,7 +210,7 @@ class _Inline:
             self._add_text(raw)
 
     def _add_emphasis(self, match: re.Match[str]) -> None:
-        """EndTag what is open with this character, as far as it goes, or open something."""
+        """Close emphasis that this character opened, as far as the delimiters last, or open it."""
         raw, text = match[0], self._text
         before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         within = raw[0] == "_" and before.isalnum() and after.isalnum()

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
 from service.common.fairness import in_thread, on_loop
-from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
-from service.text.interface import LinkedTranslator
+from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
@@ -27,7 +26,7 @@ from service.text.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.preparation import are_long, normalised_lengths, portions
-from service.translation.results import TextResult
+from service.translation.results import TextResult, joined_reason
 from service.translation.translator import StreamDelta
 
 # Documents of this many characters are parsed and written within some milliseconds, on the event
@@ -114,7 +113,7 @@ async def plain_texts(texts: Sequence[str], options: TextOptions) -> list[str]:
     return [await _run(functools.partial(plain, text), len(text)) for text in texts]
 
 
-class MarkupTranslator:
+class MarkupTranslator(Stage):
     """Translates documents.
 
     The runs of a document are the lines of one text: the stage below copies what is between lines,
@@ -135,7 +134,7 @@ class MarkupTranslator:
         limits: TranslatorLimits,
         document_format: Format | None = None,
     ) -> None:
-        self._below = below
+        super().__init__(below)
         self._format = document_format or format_of(options)
         self._limits = limits
 
@@ -163,12 +162,6 @@ class MarkupTranslator:
                 async for some in done:
                     results += some
         return results
-
-    async def enter(
-        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
-    ) -> None:
-        """As `LinkedTranslator.enter`."""
-        await self._below.enter(options, **shared)
 
     def stream(
         self,
@@ -340,11 +333,9 @@ def _field(window: _Window, index: int) -> str:
 
 def _joined(results: Sequence[TextResult]) -> TextResult:
     """The result of a document, without its text, from those of its runs."""
-    reasons = {result.finish_reason for result in results}
-    order = (FinishReason.ERROR, FinishReason.LENGTH)
     return TextResult(
         text="",
-        finish_reason=next((each for each in order if each in reasons), FinishReason.EOS),
+        finish_reason=joined_reason({result.finish_reason for result in results}),
         num_source_tokens=sum(result.num_source_tokens for result in results),
         num_target_tokens=sum(result.num_target_tokens for result in results),
         was_split=any(result.was_split for result in results),

@@ -1,4 +1,4 @@
-"""Placeholders: what stands for verbatim text in the text that is translated."""
+"""Placeholders: signs in the text to translate that stand for verbatim text."""
 
 from __future__ import annotations
 

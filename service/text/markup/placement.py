@@ -263,7 +263,7 @@ class _Placement:
         return bool(following) and not following.isspace() and (not before or before.isspace())
 
     def _character(self, node: Node, gap: int, low: int, bounds: Span) -> int:
-        """Where a node without words is written: where it stood in white space that was copied.
+        """The position of a node without words: where it stood in copied white space.
 
         An element that lost its words may also have ended there. Otherwise at the end of the unit
         before, or at the next.
@@ -280,7 +280,7 @@ class _Placement:
         return between.end
 
     def _copied(self, position: int) -> Iterator[int]:
-        """Where a place in the source, in or beside copied white space, is in the translation."""
+        """Positions in the translation of a place in, or beside, copied white space."""
         index = bisect_right(self._copy_starts, position) - 1
         for source, target, _ in reversed(self._copies[max(0, index - 1) : index + 1]):
             if position <= source.end:
@@ -288,7 +288,7 @@ class _Placement:
 
 
 def _keep_order(placed: Sequence[Placed]) -> None:
-    """Move what covers no text behind what must come before it."""
+    """Move elements without text behind the elements before them."""
     end = 0
     for each in placed:
         if each.start == each.end < end:

@@ -1,4 +1,4 @@
-"""Cuts HTML and XML into tags and what is between them; all tokens, joined, are the document.
+"""Divides HTML and XML into tags and text. All tokens, joined, are the document.
 
 Time is linear in the length of any input. (`html.parser` of the standard library takes quadratic
 time for unclosed comments and tags.) Markup that is broken is text, or what browsers take it for.

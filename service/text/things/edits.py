@@ -58,7 +58,7 @@ def _moved(span: Span, old: list[Span], new: list[Span]) -> Span:
 
 
 def _position(position: int, old: list[Span], new: list[Span], *, at_end: bool) -> int:
-    """Where a position has moved to; from within an edit, to its start or its end."""
+    """The new position of a character. A position within an edit moves to its start or end."""
     find = bisect_left if at_end else bisect_right
     index = find(old, position, key=lambda span: span.start) - 1
     if index < 0:

@@ -363,7 +363,8 @@ class SentenceRepair:
         for method in self._rules.term_methods:
             for span, form in self._terms.missing(best):
                 if method == "replace":
-                    best = self._replaced(best, span, form)
+                    there = place(best, span, form, self._things, self._terms)
+                    best = edited(best, [Edit(there, form)], span) if there else best
                 elif self._left > 0:
                     attempt, given, tokens = self._forcing(method, draft, best, span, form)
                     if attempt is None:
@@ -392,10 +393,6 @@ class SentenceRepair:
             return None, draft.given, draft.standins
         prefix = draft.result.text[: there.start] + form
         return Attempt(draft.given.text, prefix, links=True), draft.given, draft.standins
-
-    def _replaced(self, candidate: Candidate, span: Span, form: str) -> Candidate:
-        there = place(candidate, span, form, self._things, self._terms)
-        return edited(candidate, [Edit(there, form)], span) if there else candidate
 
     def used(self, candidate: Candidate) -> dict[str, int]:
         """As `term_uses.used`."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, Unpack
 from service.common.fairness import checkpoint
 from service.errors import InvalidArgumentError
 from service.text.glossaries.glossary import NO_GLOSSARY
-from service.text.interface import LinkedTranslator
+from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.spacing import without_invented_spaces
 from service.text.things.attempts import Attempt, Repair
@@ -44,7 +44,7 @@ _NO_REPEAT = 3
 _T = TypeVar("_T")
 
 
-class TermsTranslator:
+class TermsTranslator(Stage):
     """Translates texts, with care for things, terms and letter case.
 
     Args:
@@ -54,7 +54,7 @@ class TermsTranslator:
     """
 
     def __init__(self, below: LinkedTranslator, rules: TermRules, limits: TranslatorLimits) -> None:
-        self._below = below
+        super().__init__(below)
         self._rules = rules
         self._limits = limits
 
@@ -91,12 +91,6 @@ class TermsTranslator:
                         await checkpoint()
                         joined[part.text_index].add(part)
         return [text.result(name) for text, name in zip(joined, names, strict=True)]
-
-    async def enter(
-        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
-    ) -> None:
-        """As `LinkedTranslator.enter`."""
-        await self._below.enter(options, **shared)
 
     async def stream(
         self,

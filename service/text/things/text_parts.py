@@ -14,7 +14,7 @@ from service.text.things.patterns import ATOMIC
 from service.text.things.quotes import may_have_quotes
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.things import ThingKind, is_in_path, may_be_word, may_have_things
-from service.translation.segmentation import Segment, segments, whole_text
+from service.translation.segmentation import SourceSentence, sentences, whole_text
 
 # Longer sentences are more than models read in one piece.
 _MAX_SENTENCE = 2000
@@ -122,16 +122,16 @@ def _segments(
         yield before, "", is_cut
 
 
-def _whole_segments(text: str, rules: TermRules) -> Iterator[Segment]:
+def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:
     """The segments of a text, none of which ends within a thing."""
     if not rules.kinds:
-        yield from segments(text, rules.source)
+        yield from sentences(text, rules.source)
         return
     start = 0
-    for segment in segments(_closed(text), rules.source):
+    for segment in sentences(_closed(text), rules.source):
         between = start + len(segment.separator)
         end = between + len(segment.text)
-        yield Segment(text[start:between], text[between:end])
+        yield SourceSentence(text[start:between], text[between:end])
         start = end
 
 

@@ -256,7 +256,7 @@ def is_fragile(thing: Thing) -> bool:
 
 
 def _ends_sentence(text: str, end: int) -> bool:
-    """Whether what follows a full stop shows that it ends a sentence too."""
+    """Whether the text after a full stop shows that it also ends a sentence."""
     rest = text[end : end + 3]
     after = rest.lstrip()
     return not after or (rest[0].isspace() and after[0].isupper()) or rest[0] in '"”“’»'

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.fronts.calls import FRONTS, LIBRE, TEXT
 from tests.integration.fronts.conftest import Serving, form
-from tests.integration.fronts.test_shapes import FRONTS, LIBRE, TEXT
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import Running
 

@@ -17,29 +17,19 @@ from service.fronts.google_v3.rest import GoogleV3
 from service.fronts.http.front_endpoint import Front
 from service.fronts.libretranslate import LibreTranslate
 from service.ports.http.front_routes import front_of
+from tests.integration.fronts.calls import (
+    DEEPL,
+    FRONTS,
+    GERMAN,
+    GOOGLE,
+    LIBRE,
+    OTHER,
+    TEXT,
+    translated,
+)
 from tests.integration.fronts.conftest import Serving, form
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import Running
-
-TEXT, OTHER = "A dog is running across the green field.", "Two men are playing chess."
-GERMAN = "Ein Hund rennt über die grüne Wiese."
-LIBRE, DEEPL, GOOGLE = "/translate", "/v2/translate", "/language/translate/v2"
-
-# For each front: a path, a valid request, and the form of its errors.
-FRONTS: list[tuple[str, dict[str, Any], Callable[[Answer], str]]] = [
-    (LIBRE, {"q": TEXT, "source": "en", "target": "de"}, lambda a: a.json["error"]),
-    (DEEPL, {"text": [TEXT], "target_lang": "DE"}, lambda a: a.json["message"]),
-    (
-        GOOGLE,
-        {"q": TEXT, "target": "de", "format": "text"},
-        lambda a: a.json["error"]["errors"][0]["message"],
-    ),
-]
-
-
-async def translated(server: Running, text: str = TEXT) -> str:
-    batch = await server.client.translate([text], source="en", target="de")
-    return batch.translations[0].text
 
 
 async def test_libretranslate_mirrors_strings_and_lists(server: Running) -> None:
@@ -284,75 +274,6 @@ async def test_each_path_of_a_front_begins_as_the_front_says() -> None:
             assert front_of(path, fronts) is front
 
 
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
-async def test_limits_of_texts_hold_and_name_the_fronts_field(
-    serving: Serving, path: str, body: dict[str, Any], error: Callable[[Answer], str]
-) -> None:
-    name = "text" if "text" in body else "q"
-    async with serving(max_texts=2, max_characters=50) as server:
-        many = await post(server, path, {**body, name: ["a"] * 3})
-        assert (many.status, error(many)) == (400, f"{name}: 3 texts, the limit is 2")
-        long = await post(server, path, {**body, name: ["a", "b" * 51]})
-        assert (long.status, error(long)) == (400, f"{name}[1]: 51 characters, the limit is 50")
-
-
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
-async def test_keys_and_quotas(
-    serving: Serving,
-    tmp_path: Path,
-    path: str,
-    body: dict[str, Any],
-    error: Callable[[Answer], str],
-) -> None:
-    values = {"name": "blog", "characters_per_month": len(TEXT)}
-    key, stored = keys.new_key(keys.principal_of(values))
-    write_keys(tmp_path / "keys", {stored.id: stored})
-    is_google = path == GOOGLE
-    async with serving(keys=str(tmp_path / "keys")) as server:
-        assert (await post(server, path, body)).status == (401 if is_google else 403)
-        given: dict[str, Any] = {"path": path, "body": body}
-        if path == LIBRE:
-            given["body"] = {**body, "api_key": key}
-            assert (await ask(server, "GET", "/languages")).status == 200
-            assert (await ask(server, "GET", "/frontend/settings")).json["keyRequired"]
-        elif path == DEEPL:
-            given["authorization"] = f"DeepL-Auth-Key {key}"
-        else:
-            given["path"] = f"{path}?key={key}"
-        assert (await post(server, **given)).status == 200
-        refused = await post(server, **given)
-        assert refused.status == (456 if path == DEEPL else 429)
-        assert "characters" in error(refused)
-        assert int(refused.headers["retry-after"]) > 0
-        if path == DEEPL:
-            usage = await ask(server, "GET", "/v2/usage", authorization=given["authorization"])
-            assert usage.json == {"character_count": len(TEXT), "character_limit": len(TEXT)}
-        assert server.metric("dragoman_key_characters_total", key="blog") == len(TEXT)
-
-
-async def test_a_large_form_is_read(server: Running) -> None:
-    text = "äöü " * 20_000
-    answer = await form(server, LIBRE, ("q", text), ("source", "en"), ("target", "en"))
-    assert answer.json == {"translatedText": text}
-    answer = await form(server, "/detect", ("q", text))
-    assert answer.status == 200
-    many = await form(server, LIBRE, *[("q", "a")] * 40_000)
-    assert "values" in many.json["error"]
-
-
-async def test_a_call_is_logged_and_counted_as_the_contracts(
-    server: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "dragoman.access")
-    headers = {"x_client_id": "blog", "x_request_id": "r-1"}
-    answer = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, **headers)
-    assert answer.headers["x-request-id"] == "r-1"
-    assert server.metric("dragoman_requests_total", method="Translate", code="OK") == 1
-    [record] = [vars(record) for record in caplog.records if record.name == "dragoman.access"]
-    assert (record["front"], record["client"], record["texts"]) == ("deepl", "id:blog", 1)
-    assert TEXT not in str(record)
-
-
 # Shows nothing of its language, but is translated; the same of a text that is copied.
 WORD, NUMBER = "World", "12.5"
 
@@ -393,119 +314,3 @@ async def test_a_word_has_the_language_that_it_was_translated_from(
     contract = (await post(server, "/v1/translate", own)).json["translations"]
     assert [each["detectedLanguageCode"] for each in contract] == ["und", "und"]
     assert read((await post(server, path, body)).json) == ["en", "und"]
-
-
-HTML = "A <b>dog</b> is running.<br>Two &amp; three."
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "read"),
-    [
-        # As Mastodon sends it.
-        (
-            LIBRE,
-            {"q": [HTML], "source": "auto", "target": "de", "format": "html", "api_key": ""},
-            lambda found: found["translatedText"][0],
-        ),
-        (
-            DEEPL,
-            {"text": [HTML], "target_lang": "DE", "tag_handling": "html"},
-            lambda found: found["translations"][0]["text"],
-        ),
-        (
-            GOOGLE,
-            {"q": HTML, "target": "de"},
-            lambda found: found["data"]["translations"][0]["translatedText"],
-        ),
-        (
-            "/v3/projects/p:translateText",
-            {"contents": [HTML], "targetLanguageCode": "de"},
-            lambda found: found["translations"][0]["translatedText"],
-        ),
-    ],
-)
-async def test_html_keeps_its_tags(
-    server: Running, path: str, body: dict[str, Any], read: Callable[[Any], str]
-) -> None:
-    translated = read((await post(server, path, body)).json)
-    own = {"contents": [HTML], "sourceLanguageCode": "en", "mimeType": "text/html"}
-    answer = await post(server, "/v1/translate", {**own, "targetLanguageCode": "de"})
-    assert translated == answer.json["translations"][0]["translatedText"]
-    assert [translated.count(tag) for tag in ("<b>", "</b>", "<br>", "&amp;")] == [1] * 4
-
-
-async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
-    text = 'Hello <x id="7"></x> &lt;world&gt;, how are you? <x id="8">%s</x>'
-    body = {
-        "text": [text],
-        "source_lang": "EN",
-        "target_lang": "DE",
-        "formality": "default",
-        "tag_handling": "xml",
-        "ignore_tags": ["x"],
-    }
-    [item] = (await post(server, DEEPL, body)).json["translations"]
-    assert item["text"].count('<x id="7"></x>') == 1
-    assert item["text"].count('<x id="8">%s</x>') == 1
-    pairs = [("text", text), ("target_lang", "DE"), ("tag_handling", "xml")]
-    again = await form(server, DEEPL, *pairs, ("ignore_tags", "x,y"))
-    assert again.json["translations"][0]["text"] == item["text"]
-
-
-@pytest.mark.parametrize(
-    ("given", "lines"),
-    [
-        ({}, 2),
-        ({"split_sentences": "nonewlines"}, 1),
-        ({"tag_handling": "xml"}, 2),
-        ({"tag_handling": "xml", "split_sentences": "1"}, 2),
-        ({"tag_handling": "html", "split_sentences": "1"}, 2),
-    ],
-)
-async def test_deepls_defaults_of_line_breaks(
-    server: Running, given: dict[str, Any], lines: int
-) -> None:
-    text = "A dog is running\nacross the green field."
-    [item] = (await post(server, DEEPL, {"text": [text], "target_lang": "DE", **given})).json[
-        "translations"
-    ]
-    assert len(item["text"].split("\n")) == lines
-
-
-async def test_a_string_as_weblate_sends_it_to_libretranslate(server: Running) -> None:
-    body = {"api_key": "", "q": [TEXT], "source": "en", "target": "de"}
-    expected = {"translatedText": [await translated(server)]}
-    assert (await post(server, LIBRE, body)).json == expected
-    assert (await post(server, LIBRE, {**body, "format": "text"})).json == expected
-    html = (await post(server, LIBRE, {**body, "q": [f"<p>{TEXT}</p>"], "format": "html"})).json
-    [text] = html["translatedText"]
-    assert (text[:3], text[-4:]) == ("<p>", "</p>")
-
-
-async def test_a_form_as_discourse_sends_it(server: Running) -> None:
-    pairs = [("q", f"<p>{TEXT}</p>"), ("source", "en"), ("target", "de"), ("format", "html")]
-    answer = await form(server, LIBRE, *pairs, ("api_key", ""))
-    assert answer.json["translatedText"].startswith("<p>")
-    detected = await form(server, "/detect", ("q", TEXT), ("api_key", ""))
-    assert detected.json[0]["language"] == "en"
-
-
-async def test_alternatives_of_html_are_escaped(server: Running) -> None:
-    body = {"q": "Two &amp; three.", "source": "en", "target": "de", "format": "html"}
-    answer = (await post(server, LIBRE, {**body, "alternatives": 3})).json
-    assert answer["translatedText"].count("&amp;") == answer["translatedText"].count("&")
-    for text in answer["alternatives"]:
-        assert text.count("&amp;") == text.count("&")
-
-
-async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
-    given = {"name": "blog", "models": ["de-fr"]}
-    key, stored = keys.new_key(keys.principal_of(given))
-    write_keys(tmp_path / "keys", {stored.id: stored})
-    async with serving(keys=str(tmp_path / "keys")) as server:
-        languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
-        assert [item["language"] for item in languages.json] == ["FR"]
-        refused = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, x_api_key=key)
-        assert refused.status == 403
-        allowed = {"text": [GERMAN], "target_lang": "FR"}
-        assert (await post(server, DEEPL, allowed, x_api_key=key)).status == 200

@@ -38,10 +38,8 @@ NUM_SENTENCES = 500
 NEAR = 1e-3  # of logits, and of totals of many tokens: what the proof of an import allows
 # A limit that some texts of random weights reach.
 RANDOM: dict[str, Any] = {"max_length": 40}
-# Least fractions of their texts that end before the limit, and that occur only once.
-LEAST_ENDED, LEAST_DISTINCT = 0.1, 0.5
-# Of random translations: without a word.
-MOST_AGAIN = 0.2
+# Of the texts of random weights, those that end before the limit or occur once, and without a word.
+LEAST_ENDED, LEAST_DISTINCT, MOST_AGAIN = 0.1, 0.5, 0.2
 # Of a vocabulary of tens of thousands, EOS is rarely the likeliest token: added to its logit.
 ENDING = 3.0
 

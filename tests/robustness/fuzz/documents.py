@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import random
 import re
 import struct
@@ -25,11 +24,11 @@ from tests.robustness.fuzz.mutations import (
     random_bytes,
 )
 from tests.robustness.fuzz.target import expect
+from tests.robustness.fuzz.xml_changes import DEEP, xml_changed, xml_flood
 
 # The texts that are written here may be packed better than those that were read.
 _LIMITS_OF_WRITTEN = dataclasses.replace(LIMITS, max_ratio=10 * LIMITS.max_ratio)
 _HUGE_SHARE = 0.0005
-_DEEP = 100_000
 _OTHERS = tuple(READERS)
 
 _SUBTITLES = """\
@@ -119,40 +118,6 @@ _LINES = (
     'msgid "a"', 'msgid ""', 'msgstr ""', 'msgstr[0] "', 'msgstr[99] ""', 'msgid_plural "b"',
     'msgctxt "c"', '"\\n"', '"\\x"', "#, fuzzy", "#~ ", "#| ", "# ", "\\", '"', "charset=latin-1",
     "1\n", "\r\n", "\r",
-)  # fmt: skip
-_XML_SIGNS = (
-    "<source>", "</source>", "<target/>", "<g id='1'>", "</g>", "<x/>", "<!-- -->", "<![CDATA[x]]>",
-    "<?p?>", "&amp;", "&nosuch;", "&#0;", "&#x1F600;", "<!DOCTYPE x>", ' xml:space="preserve"', "<",
-    "<w:t>", "</w:t>", "<w:r>", "</w:r>", "<w:p/>", "<w:p>", "</w:p>", "<w:br/>", "<text:p>",
-    "<text:s text:c='999999999'/>", "<text:s text:c='-1'/>", "<text:s text:c='x'/>", "</text:p>",
-    "<text:tab/>", "<text:span>", "</text:span>", "<unit>", "</unit>", "<sc id='1'/>", "xmlns:w=''",
-    'encoding="UTF-16"', 'encoding="nosuch"', 'encoding="ISO-8859-1"', ' translate="no"', "<mrk>",
-    ' state="final"', "<seg-source>", "<w:txbxContent>", "<w:sdt>", "<m:oMath>",
-)  # fmt: skip
-
-
-_XML_PARTS = (
-    "~", "<!-- ~ -->", "<?p ~?>", "<![CDATA[~]]>", "&#x1F600;", "<x/>", "<x id='2'/>",
-    "<g id='9'>~</g>",
-    "<source>~</source>", "<target>~</target>", "<seg-source>~</seg-source>", "<mrk>~</mrk>",
-    "<trans-unit id='9'><source>~</source></trans-unit>", "<group>~</group>", "<sc id='1'/>~<ec/>",
-    "<unit id='u'><segment><source>~</source></segment></unit>", "<pc id='3'>~</pc>",
-    "<note>~</note>",
-    "<bpt id='1'>&lt;b&gt;</bpt>~<ept id='1'>~</ept>", "<alt-trans><source>~</source></alt-trans>",
-    "<w:p xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:r><w:t>~</w:t>"
-    "</w:r></w:p>",
-    "<w:r xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:t>~</w:t></w:r>",
-    "<w:r xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:fldChar "
-    "w:fldCharType='begin'/><w:tab/>~<w:br/><w:sym/></w:r>",
-    "<w:tbl xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:p/>~</w:tbl>",
-    "<text:p xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0'>~</text:p>",
-    "<text:span xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0'>~<text:s text:c='~'/>"
-    "</text:span>",
-    "<text:s xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0' text:c='-7'/>",
-    "<text:s xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0' text:c='999999999'/>",
-    "<text:line-break xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0'/>",
-    "<text:note xmlns:text='urn:oasis:names:tc:opendocument:xmlns:text:1.0'><text:p>~</text:p>"
-    "</text:note>",
 )  # fmt: skip
 
 
@@ -261,7 +226,7 @@ class Pages(_TextFiles):
         tag = rng.choice(
             ("<b>", "<p>", "<x>", "</b>", "<b", "<!--", "<a href='", "&amp;", "<i></i>")
         )
-        return (tag * _DEEP + "text").encode()
+        return (tag * DEEP + "text").encode()
 
 
 class SubtitleFiles(_TextFiles):
@@ -296,10 +261,10 @@ class XliffFiles(_TextFiles):
     stays: ClassVar[bool] = False
 
     def _file(self, rng: random.Random) -> bytes:
-        return _xml_changed(rng, rng.choice(self.samples)).encode("utf-8", "replace")
+        return xml_changed(rng, rng.choice(self.samples)).encode("utf-8", "replace")
 
     def _flood(self, rng: random.Random) -> bytes:
-        return _xml_flood(rng, rng.choice(self.samples))
+        return xml_flood(rng, rng.choice(self.samples))
 
 
 class _Archives(_Documents):
@@ -311,7 +276,7 @@ class _Archives(_Documents):
     def _file(self, rng: random.Random) -> bytes:
         parts: dict[str, bytes] = {}
         for name, text in self._parts(rng).items():
-            changed = _xml_changed(rng, text) if text.startswith("<") else text
+            changed = xml_changed(rng, text) if text.startswith("<") else text
             parts[name] = changed.encode("utf-8", "replace")
         if rng.random() < 0.1:
             name = rng.choice(list(parts))
@@ -332,7 +297,7 @@ class _Archives(_Documents):
         elif kind == 1:
             parts.update({f"part{number}": b"" for number in range(rng.choice((4_000, 10_000)))})
         else:
-            parts[name] = _xml_flood(rng, text)
+            parts[name] = xml_flood(rng, text)
         return _zipped(parts, zipfile.ZIP_DEFLATED)
 
 
@@ -383,41 +348,6 @@ def _lying(rng: random.Random, data: bytes) -> bytes:
     if at + 4 <= len(data):
         struct.pack_into(form, changed, at, value & (0xFFFF if form == "<H" else 0xFFFFFFFF))
     return bytes(changed)
-
-
-def _xml_changed(rng: random.Random, text: str) -> str:
-    """A part with more elements in it, mostly well-formed; or with any changes."""
-    if rng.random() < 0.25:
-        return changed_text(rng, text, _XML_SIGNS)
-    places = [match.end() for match in re.finditer(r">(?=.)", text)]
-    if not places:
-        return text
-    for place in sorted(rng.choices(places, k=rng.choice((0, 1, 2, 5))), reverse=True):
-        inserted = rng.choice(_XML_PARTS).replace("~", rng.choice(("", "word", " ", "a &lt; b\n")))
-        text = text[:place] + inserted + text[place:]
-    return text
-
-
-def _xml_flood(rng: random.Random, text: str) -> bytes:
-    """XML that is deep, wide, or full of entities that grow."""
-    kind = rng.randrange(4)
-    if kind == 0:
-        tag = rng.choice(("<a>", "<g id='1'>", "<source>", "<w:p>", "<text:span>"))
-        return (text.partition("<body>")[0] + tag * _DEEP).encode()
-    if kind == 1:
-        names = "abcdefghij"
-        entities = "".join(
-            f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names)
-        )
-        return f'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">{entities}]><x>&j;</x>'.encode()
-    if kind == 2:
-        place = text.find("</", len(text) // 2)
-        unit = rng.choice(
-            ("<a/>", "<g>x</g>", "text ", "&amp;", "<!-- -->", "<w:r><w:t>a</w:t></w:r>")
-        )
-        return (text[:place] + unit * (500_000 // len(unit)) + text[place:]).encode()
-    attributes = "".join(f' a{number}="x"' for number in range(20_000))
-    return text.replace("<source>", f"<source{attributes}>", 1).encode()
 
 
 def _changed(segment: DocumentSegment) -> str:

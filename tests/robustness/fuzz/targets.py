@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.robustness.fuzz import (
     configuration,
+    credentials,
     document_bombs,
     documents,
     foreign_models,
@@ -28,6 +29,7 @@ PARSERS: Mapping[str, Callable[[], Any]] = {
         document_bombs,
         requests,
         configuration,
+        credentials,
         foreign_models,
     )
     for make in module.TARGETS

@@ -37,10 +37,9 @@ def tokenizer() -> PieceTokenizer:
 
 def test_the_text_of_a_stream_is_that_of_all_its_tokens(tokenizer: PieceTokenizer) -> None:
     draw = np.random.default_rng(0)
-    detokenizer = Detokenizer(tokenizer.target)
     for _ in range(2000):
         ids = draw.integers(0, tokenizer.vocab_size, draw.integers(0, 9)).tolist()
-        stream = detokenizer.stream()
+        stream = Detokenizer(tokenizer.target)
         text = "".join([*(stream.add([i]) for i in ids), stream.finish()])
         assert text == tokenizer.target.decode(ids)
 
@@ -123,7 +122,7 @@ def test_spaces_before_punctuation_are_cleaned_up_in_texts_streams_and_spans(dat
     text = tokenizer.decode(ids)
     cleaned = transformers.PreTrainedTokenizerBase.clean_up_tokenization
     assert text == cleaned(None, plain.decode(ids))  # type: ignore[arg-type]
-    stream = Detokenizer(tokenizer).stream()
+    stream = Detokenizer(tokenizer)
     assert "".join([*(stream.add([i]) for i in ids), stream.finish()]) == text
     spans = tokenizer.decoded_spans(ids)
     assert len(spans) == len(ids)

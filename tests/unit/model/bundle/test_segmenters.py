@@ -43,7 +43,7 @@ def tokenizer(directory: Path) -> PieceTokenizer:
 @given(data=st.data())
 def test_a_stream_of_any_tokens_has_their_text(tokenizer: PieceTokenizer, data: Any) -> None:
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=30))
-    stream = Detokenizer(tokenizer.target).stream()
+    stream = Detokenizer(tokenizer.target)
     text = "".join([*(stream.add([i]) for i in ids), stream.finish()])
     assert text == tokenizer.target.decode(ids)
     spans = tokenizer.target.decoded_spans(ids)
@@ -57,7 +57,7 @@ def test_a_stream_never_shows_half_a_character(tokenizer: PieceTokenizer, text: 
     assert tokenizer.target.decode(ids) == text.lstrip()
     spans = tokenizer.encoded_spans(text)
     assert len(spans) == len(ids)
-    stream, shown = Detokenizer(tokenizer.target).stream(), ""
+    stream, shown = Detokenizer(tokenizer.target), ""
     for token_id in ids:
         shown += stream.add([token_id])
         assert text.lstrip().startswith(shown)

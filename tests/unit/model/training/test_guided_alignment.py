@@ -25,7 +25,7 @@ from model.training.averaging import average_checkpoints
 from model.training.optimization import alignment_loss
 from model.training.training import Trainer
 from tests.factories import tiny_tokenizer
-from tests.unit.model.training.test_training import write_corpus, write_recipe
+from tests.unit.model.training.tiny_training import write_corpus, write_recipe
 
 # An "aligner" that links words by position; backwards it leaves out the first one.
 ALIGNER = """#!{python}

@@ -14,7 +14,7 @@ from model.data.training_data import load_training_data
 from model.network.checkpoint import load_checkpoint
 from model.training.packed_training import app
 from model.training.training import Trainer
-from tests.unit.model.training.test_training import (
+from tests.unit.model.training.tiny_training import (
     assert_equal_weights,
     draw_from_two_corpora,
     final_weights,

@@ -13,7 +13,7 @@ from model.data.packed_corpus import piece_name
 from model.data.recipe import load_recipe
 from model.training.run_archive import app, reduced, restored
 from model.training.training import Trainer
-from tests.unit.model.training.test_training import write_corpus, write_recipe
+from tests.unit.model.training.tiny_training import write_corpus, write_recipe
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from service.access.authentication import AccessControl
 from service.access.principal import Limits, Principal
-from tests.unit.service.fronts.grpc.test_interceptor import serving
+from tests.unit.service.fronts.grpc.scripted_service import serving
 
 EXPIRES = 1000.0
 

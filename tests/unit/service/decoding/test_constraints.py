@@ -14,7 +14,8 @@ from model.evaluation.search import BeamOptions, ReferenceBeam
 from model.evaluation.search import ReferenceHypothesis as Expected
 from model.evaluation.search import _Running as Running
 from service.decoding.sampling import draw, uniform
-from service.domain.requests import GenerationResult, Sampling, SearchOptions
+from service.domain.requests import GenerationResult, SearchOptions
+from service.domain.sampling import Sampling
 from service.errors import InvalidArgumentError
 from tests.fake_runner import moody
 from tests.searches import EOS, moody_runner, run_all, search

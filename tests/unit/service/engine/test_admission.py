@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.domain.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
-from service.engine.admission import AdmissionController, CompletionEstimate
+from service.engine.admission import AdmissionController
+from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
 from tests.searches import search, submitted

@@ -24,10 +24,10 @@ from service.domain.plan import StepOutput, StepPlan
 from service.domain.requests import (
     GenerationRequest,
     GenerationResult,
-    Sampling,
     ScoringRequest,
     SearchOptions,
 )
+from service.domain.sampling import Sampling
 from service.engine.engine import Engine
 from service.errors import StartupError
 from service.models.loading import load_model

@@ -23,7 +23,7 @@ from service.text.things.terms_translator import TermsTranslator
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult, WarningKind
 from service.translation.translator import StreamDelta
-from tests.unit.service.text.test_terms_translator import FakeTranslator, stage, translated
+from tests.unit.service.text.scripted_translator import FakeTranslator, stage, translated
 
 TRAINED = (Carrier(SENTINELS, 3), *DEFAULT_CARRIERS)
 CODES = ["A1000233344", "INV20240000123", "main.py", "foo_bar", "docs.python.org"]

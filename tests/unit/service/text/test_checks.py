@@ -14,7 +14,7 @@ from service.text.things.terms_translator import TermsTranslator
 from service.text.things.things import Form, find_things
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
-from tests.unit.service.text.test_terms_translator import FakeTranslator, stage
+from tests.unit.service.text.scripted_translator import FakeTranslator, stage
 
 FORMS = {
     Form.TIME: ["4 pm", "6:45am", "12.30pm", "6 to 7 pm", "9am-5pm", "10 o'clock"],

@@ -16,8 +16,8 @@ from model.bundle.tokenizer import Tokenizer
 from service.domain.requests import FinishReason, SearchOptions
 from service.translation.options import TranslateOptions
 from tests.unit.service.translation.test_line_markers import OPENINGS
-from tests.unit.service.translation.test_translator import streamed, translating
 from tests.unit.service.translation.test_verbatim import CODE, NO_LATIN
+from tests.unit.service.translation.translating import streamed, translating
 
 TRANSLATED = ("A dog runs.", "Two men!", "a green field", "It is 12 o'clock", "-5 runs", "*A* dog")
 COPIED = ("", "12.", "12:30", "😀", "你好，世界。", "Где живёт?", "1,250.50 €", *CODE)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,111 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle.spans import Span
-from service.domain.requests import FinishReason
 from service.engine.engine import EngineConfig
 from service.engine.quota import AdmittedCall
-from service.errors import InvalidArgumentError, ResourceExhaustedError
-from service.text.glossaries.glossary import Glossary
+from service.errors import ResourceExhaustedError
 from service.text.joined_results import TranslatedPart
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.text.things.things import Occurrences, ThingKind, find_things
-from service.translation.links import Link
 from service.translation.options import TranslateOptions, TranslatorLimits
-from service.translation.results import SentenceHypothesis, SentenceResult, TextResult
+from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 from tests.factories import tiny_tokenizer
-from tests.unit.service.translation.test_translator import translating
+from tests.unit.service.text.scripted_translator import (
+    FakeTranslator,
+    stage,
+    texts,
+    things,
+    translated,
+    words,
+)
+from tests.unit.service.translation.translating import translating
 
 LINKED = TranslateOptions(links=True)
-
-
-@dataclass
-class FakeTranslator:
-    """Translates word by word, and damages some words; it reads capitals badly.
-
-    Attributes:
-        damaged: what it can't copy, and what it writes instead.
-        words: what it translates otherwise; other words stay.
-        calls: the texts of each call, with its options.
-        room: calls that it takes; then it is full.
-    """
-
-    damaged: dict[str, str] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
-    calls: list[tuple[list[str], TranslateOptions]] = field(default_factory=list)
-    room: int = 1000
-
-    async def translate(
-        self, texts: Sequence[str], options: TranslateOptions | None = None, **shared: Any
-    ) -> list[TextResult]:
-        options = options or TranslateOptions()
-        self.calls.append((list(texts), options))
-        if len(self.calls) > self.room:
-            raise ResourceExhaustedError("full")
-        await asyncio.sleep(0)
-        return [self._translated(text, options, index) for index, text in enumerate(texts)]
-
-    async def enter(self, options: TranslateOptions | None = None, **shared: Any) -> None:
-        if len(self.calls) >= self.room:
-            raise ResourceExhaustedError("full")
-
-    async def stream(
-        self, text: str, options: TranslateOptions | None = None, **shared: Any
-    ) -> AsyncIterator[StreamDelta | TextResult]:
-        [result] = await self.translate([text], options)
-        for start in range(0, len(result.text), 3):
-            yield StreamDelta(result.text[start : start + 3])
-        yield result
-
-    def _translated(self, text: str, options: TranslateOptions, index: int) -> TextResult:
-        if "\0" in text:
-            error = InvalidArgumentError(f"contents[{index}]", "has a NUL")
-            return TextResult("", None, error=error)
-        output, links, likely = "", [], -1.0
-        forced = options.target_prefix.split()
-        for match in re.finditer(r"\s+|[^\s.]+|\.", text):
-            word = match.group()
-            for old, new in self.damaged.items():
-                word = word.replace(old, new)
-            if word.isupper() and len(word) > 1 and word.isalpha():
-                word, likely = "GRR", -2.0
-            put = self.words.get(word, word)
-            if forced and put.strip():
-                put = forced.pop(0)
-            if put.strip():
-                links.append(Link(Span(*match.span()), Span(len(output), len(output) + len(put))))
-            output += put
-        hypothesis = SentenceHypothesis(output, likely, likely, FinishReason.EOS)
-        return TextResult(
-            output,
-            FinishReason.EOS,
-            num_source_tokens=len(text.split()),
-            num_target_tokens=0,
-            sentences=[SentenceResult(text, [hypothesis])] if options.num_hypotheses else (),
-            links=links if options.links else (),
-        )
-
-
-def stage(below: FakeTranslator, **rules: Any) -> TermsTranslator:
-    return TermsTranslator(below, TermRules("en", "de", **rules), TranslatorLimits())
-
-
-async def translated(below: FakeTranslator, *texts: str, **rules: Any) -> list[str]:
-    return [result.text for result in await stage(below, **rules).translate(texts)]
-
-
-THINGS = (
-    "{name} {0} %s %(n)d %1$s $HOME ${x} https://example.com/a?b=c www.example.org tom@example.com"
-    r" `ls` 🎉 © € 1,250.50 3.5 42 2024 [X7X] @tom \n \r\n"
-)
-things = st.sampled_from(THINGS.split(" "))
-words = st.sampled_from(["dog", "house", "runs", "the", "a", "Berlin", "of"])
-sentences = st.lists(things | words, min_size=1, max_size=8).map(
-    lambda parts: " ".join(parts) + "."
-)
-texts = st.lists(sentences, min_size=1, max_size=4).map(" ".join) | st.text(max_size=40)
 
 
 def damages(text: str) -> st.SearchStrategy[dict[str, str]]:
@@ -310,98 +225,6 @@ async def test_a_bad_text_fails_alone_and_is_named() -> None:
 async def test_a_call_that_is_refused_fails() -> None:
     with pytest.raises(ResourceExhaustedError):
         await stage(FakeTranslator(room=0)).translate(["It is {name}."])
-
-
-GLOSSARY = Glossary.of([("dog", "Hund|Hundes"), ("hot dog", "Wurst"), ("house", "Haus")])
-
-
-async def test_terms_are_put_in_with_the_letter_case_of_the_text() -> None:
-    texts = ["The dog is here.", "Dog of the HOUSE.", "A hot dog is doghouse.", "No house dogs."]
-    rules = {"glossary": GLOSSARY, "term_methods": ("replace",)}
-    results = await stage(FakeTranslator(), **rules).translate(texts)
-    assert [result.text for result in results] == [
-        *("The Hund is here.", "Hund of the HAUS."),
-        *("A Wurst is doghouse.", "No Haus dogs."),
-    ]
-    assert [[(t.source, t.count, t.num_applied) for t in result.terms] for result in results] == [
-        [("dog", 1, 1)],
-        [("dog", 1, 1), ("house", 1, 1)],
-        [("hot dog", 1, 1)],
-        [("house", 1, 1)],
-    ]
-
-
-@pytest.mark.parametrize("method", ["constrain", "replace", "stand in"])
-async def test_each_of_several_occurrences_has_its_own_letter_case(method: str) -> None:
-    rules = {"glossary": GLOSSARY, "term_methods": (method,), "letter_case": False}
-    texts = ["A DOG and a dog.", "The dog of a Dog is a DOG.", "dog DOG."]
-    assert await translated(FakeTranslator(), *texts, **rules) == [
-        "A HUND and a Hund.",
-        "The Hund of a Hund is a HUND.",
-        "Hund HUND.",
-    ]
-
-
-async def test_what_a_model_writes_as_the_first_occurrence_gets_its_letter_case() -> None:
-    below = FakeTranslator(words={"dog": "HUND", "DOG": "HUND", "GRR": "HUND", "house": "haus"})
-    rules = {"glossary": GLOSSARY, "letter_case": False}
-    texts = ["A DOG and a dog.", "The DOG and the DOG.", "The dog."]
-    assert await translated(below, *texts, **rules) == [
-        *("A HUND and a Hund.", "The HUND and the HUND.", "The HUND."),
-    ]
-    assert len(below.calls) == 1
-    small = Glossary.of([("dog", "toutou")])
-    below = FakeTranslator(words={"GRR": "toutou", "dog": "Toutou"})
-    rules = {"glossary": small, "letter_case": False}
-    assert await translated(below, "dog DOG.", **rules) == ["Toutou TOUTOU."]
-
-
-async def test_an_accepted_form_stays() -> None:
-    below = FakeTranslator(words={"dog": "Hundes"})
-    assert await translated(below, "Of the dog.", glossary=GLOSSARY) == ["Of the Hundes."]
-    assert len(below.calls) == 1
-
-
-async def test_a_term_that_could_not_be_applied_is_reported() -> None:
-    below = FakeTranslator(words={"dog": ""})
-    [result] = await stage(below, glossary=GLOSSARY, term_methods=("replace",)).translate(
-        ["The dog runs."]
-    )
-    assert [(term.source, term.num_applied) for term in result.terms] == [("dog", 0)]
-
-
-@given(texts)
-def test_a_glossary_puts_in_no_term_that_was_not_asked_for(text: str) -> None:
-    below = FakeTranslator()
-    [result] = asyncio.run(stage(below, glossary=GLOSSARY).translate([text]))
-    for entry in GLOSSARY.entries:
-        asked = {match.entry for match in GLOSSARY.matches(text)}
-        if entry not in asked:
-            assert not any(form in result.text for form in entry.forms if form not in text)
-
-
-async def test_capitals_are_read_in_lower_case_and_written_in_capitals() -> None:
-    below = FakeTranslator(words={"tired": "müde"})
-    assert await translated(below, "I AM VERY TIRED {name}.") == ["I AM VERY MÜDE {name}."]
-
-
-async def test_an_abbreviation_that_is_likelier_stays() -> None:
-    below = FakeTranslator({"nasa": "nasal", "NASA": "Nasa"})
-    assert await translated(below, "NASA") == ["Nasa"]
-
-
-async def test_a_translation_without_a_word_never_wins() -> None:
-    # Of "OF" and "of", the second one's is likelier.
-    assert await translated(FakeTranslator({"of": ""}), "OF") == ["GRR"]
-    assert await translated(FakeTranslator({"Of": ""}), "Of") == ["Of"]
-
-
-async def test_where_hypotheses_are_shown_the_letter_case_stays() -> None:
-    below = FakeTranslator()
-    [result] = await stage(below).translate(
-        ["THE DOG RUNS {name}."], TranslateOptions(num_hypotheses=1)
-    )
-    assert result.text == result.sentences[0].hypotheses[0].text
 
 
 class HeldTranslator(FakeTranslator):

@@ -23,7 +23,7 @@ from service.text.things.things import ALL_KINDS
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from tests.unit.service.documents.samples import read
-from tests.unit.service.text.test_terms_translator import FakeTranslator
+from tests.unit.service.text.scripted_translator import FakeTranslator
 
 CARRIERS = {
     "usual": DEFAULT_CARRIERS,

@@ -14,9 +14,10 @@ from service.domain.requests import (
     GenerationResult,
 )
 from service.translation.blank_retries import BlankRetries
-from service.translation.engine_call import SubmittedPiece
-from service.translation.preparation import Piece, PreparedText, TextPreparer
+from service.translation.engine_call import SubmittedSentence
+from service.translation.preparation import PreparedText, TextPreparer
 from service.translation.results import PendingText
+from service.translation.segmentation import SourceSentence
 
 
 @dataclass
@@ -37,14 +38,14 @@ class FakeCall:
         self.generations: list[FakeGeneration] = []
         self._num_expected = num_expected
 
-    async def submit(self, piece: Piece) -> SubmittedPiece:
+    async def submit(self, piece: SourceSentence) -> SubmittedSentence:
         assert piece.source_ids is not None
         generation = generation_of(piece.source_ids)
         self.generations.append(generation)
         if len(self.generations) == self._num_expected:
             for each in self.generations:
                 each.ended.set_result(result([*each.request.source_ids[:-1]]))
-        return SubmittedPiece(piece, cast(Any, generation))
+        return SubmittedSentence(piece, cast(Any, generation))
 
 
 def generation_of(source_ids: Sequence[int]) -> FakeGeneration:
@@ -61,16 +62,16 @@ async def test_those_of_all_texts_are_submitted_before_one_has_ended(tokenizer: 
     preparer = TextPreparer(tokenizer, "en", 64)
     texts = []
     for word in ("on", "Fine.", "of", "at"):
-        [piece] = preparer.prepare(word, split_sentences=True).pieces
+        [piece] = preparer.prepare(word, split_sentences=True).sentences
         assert piece.source_ids is not None
         first = generation_of(piece.source_ids)
         # The model has written something for one of them only.
         first.ended.set_result(result([*piece.source_ids[:-1]] if word == "Fine." else []))
-        pieces = [SubmittedPiece(piece, cast(Any, first))]
+        pieces = [SubmittedSentence(piece, cast(Any, first))]
         texts.append(PendingText(PreparedText([piece], False), pieces, 0.0))
     call = FakeCall(num_expected=3)
     retries = BlankRetries(tokenizer, preparer, cast(Any, call), texts)
-    first_blank = texts[0].pieces[0].generation
+    first_blank = texts[0].submitted[0].generation
     assert first_blank is not None
     async with asyncio.timeout(60):
         retry = await retries.of(first_blank)

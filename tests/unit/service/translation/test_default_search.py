@@ -16,7 +16,8 @@ from model.bundle.held_files import HeldFiles
 from model.bundle.manifest import BundleCorruptError
 from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import RunnerLimits
-from service.domain.requests import Sampling, SearchOptions
+from service.domain.requests import SearchOptions
+from service.domain.sampling import Sampling
 from service.errors import InvalidArgumentError, StartupError
 from service.fronts.dragoman.conversions import describe_search, options_of
 from service.translation.default_search import check_rows, default_search

@@ -24,7 +24,7 @@ def in_portions(token_ids: list[int], sizes: Iterable[int]) -> list[list[int]]:
 
 
 def deltas(tokenizer: Tokenizer, portions: Iterable[list[int]]) -> list[str]:
-    stream = Detokenizer(tokenizer).stream()
+    stream = Detokenizer(tokenizer)
     return [*(stream.add(portion) for portion in portions), stream.finish()]
 
 
@@ -56,7 +56,7 @@ def test_no_delta_holds_half_a_character(tokenizer: Tokenizer, text: str) -> Non
 @given(text=st.text(max_size=60))
 def test_nothing_certain_is_held_back(tokenizer: Tokenizer, text: str) -> None:
     token_ids = tokenizer.encode(text)
-    stream = Detokenizer(tokenizer).stream()
+    stream = Detokenizer(tokenizer)
     so_far = ""
     for number, token_id in enumerate(token_ids, 1):
         so_far += stream.add([token_id])
@@ -83,7 +83,7 @@ def test_padding_between_two_bytes_ends_no_character(tokenizer: Tokenizer) -> No
 def test_broken_bytes_wait_for_what_follows(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in "é".encode())
     letter = tokenizer.encode("a")[-1]
-    stream = Detokenizer(tokenizer).stream()
+    stream = Detokenizer(tokenizer)
     assert stream.add([first]) == ""
     assert stream.add([second]) == "é"
     assert stream.add([first]) == ""

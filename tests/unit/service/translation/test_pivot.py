@@ -3,135 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.bundle.tokenizer import Tokenizer
-from service.domain.plan import RunnerLimits
 from service.domain.requests import (
     FinishReason,
-    GenerationRequest,
-    GenerationResult,
     Priority,
-    Sampling,
     SearchOptions,
 )
-from service.engine.engine import Engine, EngineConfig
-from service.engine.interface import EngineObserver
+from service.domain.sampling import Sampling
 from service.errors import (
-    DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
-    ResourceExhaustedError,
 )
 from service.translation.options import TranslateOptions
-from service.translation.pivot import PivotTranslator
-from service.translation.results import TextResult
-from service.translation.translator import StreamDelta, Translator
-from tests.fake_runner import FakeRunner, Script, echo
+from tests.fake_runner import Script
+from tests.unit.service.translation.pivots import TEXT, Leg, idle, pivoting, streamed
 
 WHOLE = TranslateOptions(split_sentences=False)
-TEXT = "A dog runs.  It barks.\n\n- Two men.\n"
-
-
-class Seen(EngineObserver):
-    """Keeps the requests that ended."""
-
-    def __init__(self) -> None:
-        self.requests: list[GenerationRequest] = []
-
-    def on_finished(
-        self,
-        result: GenerationResult,
-        request: GenerationRequest,
-        trace_ids: Mapping[str, str] | None = None,
-    ) -> None:
-        self.requests.append(request)
-
-
-@dataclass
-class Leg:
-    runner: FakeRunner
-    engine: Engine
-    translator: Translator
-    seen: Seen
-
-
-class Pivot:
-    """A pivot translator, for a request's options without defaults of a model."""
-
-    def __init__(self, first: Translator, second: Translator) -> None:
-        self._legs = first, second
-
-    def _translator(self, options: TranslateOptions) -> PivotTranslator:
-        return PivotTranslator(*self._legs, "en", options)
-
-    async def translate(
-        self, texts: list[str], options: TranslateOptions | None = None, **shared: Any
-    ) -> list[TextResult]:
-        options = options or TranslateOptions()
-        return await self._translator(options).translate(texts, options, **shared)
-
-    def stream(
-        self, text: str, options: TranslateOptions | None = None
-    ) -> AsyncIterator[StreamDelta | TextResult]:
-        options = options or TranslateOptions()
-        return self._translator(options).stream(text, options)
-
-
-@dataclass
-class Legs:
-    first: Leg
-    second: Leg
-    translator: Pivot
-
-
-@asynccontextmanager
-async def leg(
-    tokenizer: Tokenizer,
-    script: Script = echo,
-    *,
-    max_positions: int = 64,
-    max_rows: int = 4,
-    config: EngineConfig | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[Leg]:
-    sizes = RunnerLimits(max_rows, max_positions, max_positions, 4, tokenizer.vocab_size)
-    runner, seen = FakeRunner(sizes, script), Seen()
-    engine = Engine(runner, config, seen, clock=clock)
-    await engine.start()
-    try:
-        yield Leg(runner, engine, Translator(engine, tokenizer), seen)
-    finally:
-        runner.release()
-        await engine.stop()
-
-
-@asynccontextmanager
-async def pivoting(
-    tokenizer: Tokenizer, first: dict[str, Any] | None = None, **second: Any
-) -> AsyncIterator[Legs]:
-    async with leg(tokenizer, **(first or {})) as one, leg(tokenizer, **second) as two:
-        yield Legs(one, two, Pivot(one.translator, two.translator))
-
-
-async def streamed(
-    translator: Pivot, text: str, options: TranslateOptions | None = None
-) -> tuple[str, TextResult]:
-    deltas: list[str] = []
-    async for event in translator.stream(text, options):
-        if isinstance(event, TextResult):
-            return "".join(deltas), event
-        deltas.append(event.text)
-    raise AssertionError("a stream must end with its result")
 
 
 def shouting(tokenizer: Tokenizer) -> Script:
@@ -296,119 +188,4 @@ async def test_a_sentence_that_a_model_fails_at_fails_its_text_alone(
         broken.runner.fail_next(ValueError("the secret of this failure"))
         with pytest.raises(InternalError):
             await streamed(legs.translator, TEXT)
-        assert await idle(legs)
-
-
-async def idle(legs: Legs) -> bool:
-    """Whether nothing of a call is left in either engine, once cancelled requests are dropped."""
-    for each in (legs.first, legs.second):
-        each.runner.release()
-        while each.engine.pulse() is not None:
-            await asyncio.sleep(0)
-    return await legs.first.engine.drain(10) and await legs.second.engine.drain(10)
-
-
-@pytest.mark.parametrize("held", ["first", "second"])
-@pytest.mark.parametrize("streams", [False, True])
-async def test_a_cancelled_call_leaves_both_engines(
-    tokenizer: Tokenizer, held: str, streams: bool
-) -> None:
-    async with pivoting(tokenizer) as legs:
-        runner: FakeRunner = getattr(legs, held).runner
-        runner.hold()
-        call = asyncio.create_task(
-            streamed(legs.translator, TEXT) if streams else legs.translator.translate([TEXT])
-        )
-        await asyncio.to_thread(runner.wait_until_blocked)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert await idle(legs)
-
-
-@pytest.mark.parametrize("held", ["first", "second"])
-async def test_the_deadline_holds_for_both_models(tokenizer: Tokenizer, held: str) -> None:
-    now = 0.0
-
-    def clock() -> float:
-        return now
-
-    async with pivoting(tokenizer, {"clock": clock}, clock=clock) as legs:
-        runner: FakeRunner = getattr(legs, held).runner
-        runner.hold()
-        call = asyncio.create_task(legs.translator.translate([TEXT], deadline=100.0))
-        await asyncio.to_thread(runner.wait_until_blocked)
-        now = 101.0
-        runner.release()
-        with pytest.raises(DeadlineExceededError):
-            await call
-        assert await idle(legs)
-
-
-async def test_a_full_second_engine_refuses_before_the_first_one_computes(
-    tokenizer: Tokenizer,
-) -> None:
-    async with pivoting(tokenizer, max_rows=1, config=EngineConfig(max_waiting=1)) as legs:
-        legs.second.runner.hold()
-        busy = [
-            asyncio.create_task(legs.second.translator.translate(["A dog."], client=client))
-            for client in ("a", "b")
-        ]
-        await asyncio.to_thread(legs.second.runner.wait_until_blocked)
-        with pytest.raises(ResourceExhaustedError):
-            await legs.translator.translate([TEXT], client="c")
-        with pytest.raises(ResourceExhaustedError):
-            await streamed(legs.translator, TEXT)
-        assert legs.first.runner.plans == []
-        legs.second.runner.release()
-        await asyncio.gather(*busy)
-        assert await idle(legs)
-
-
-async def test_client_priority_and_id_are_the_same_for_both_models(tokenizer: Tokenizer) -> None:
-    async with pivoting(tokenizer) as legs:
-        options = TranslateOptions(priority=Priority.HIGH)
-        await legs.translator.translate(["A dog."], options, client="id:me", request_id="42")
-    for each in (legs.first, legs.second):
-        [request] = each.seen.requests
-        assert (request.client, request.request_id) == ("id:me", "42")
-        assert request.priority is Priority.HIGH
-
-
-async def test_a_stream_begins_before_the_first_model_has_read_everything(
-    tokenizer: Tokenizer,
-) -> None:
-    async with pivoting(tokenizer, {"max_rows": 1}) as legs:
-        legs.first.runner.hold()
-        stream = legs.translator.stream("A dog runs. It barks. Two men.")
-        first = asyncio.ensure_future(anext(stream))
-        legs.first.runner.allow(len(tokenizer.encode("A dog runs.")) + 2)
-        delta = await first
-        assert isinstance(delta, StreamDelta)
-        assert delta.text.startswith("A")
-        legs.first.runner.release()
-        rest = [event async for event in stream]
-        assert isinstance(rest[-1], TextResult)
-        assert rest[-1].text == "A dog runs. It barks. Two men."
-
-
-async def test_closing_a_stream_leaves_both_engines(tokenizer: Tokenizer) -> None:
-    async with pivoting(tokenizer) as legs:
-        stream = legs.translator.stream(TEXT * 20)
-        assert isinstance(stream, AsyncGenerator)
-        async with contextlib.aclosing(stream):
-            await anext(stream)
-        assert await idle(legs)
-
-
-async def test_large_calls_pass_through_small_engines(tokenizer: Tokenizer) -> None:
-    config = EngineConfig(max_waiting=2)
-    async with pivoting(
-        tokenizer, {"max_rows": 2, "config": config}, max_rows=1, config=config
-    ) as legs:
-        texts = [TEXT, "Two men.", TEXT] * 10
-        results = await legs.translator.translate(texts)
-        assert [result.text for result in results] == texts
-        deltas, _ = await streamed(legs.translator, TEXT * 10)
-        assert deltas == TEXT * 10
         assert await idle(legs)

@@ -93,8 +93,8 @@ async def test_what_is_kept_is_one_piece_and_nothing_is_lost(tokenizer: Tokenize
     ]:
         prepared = await preparer.prepare_one(text, split_sentences=True)
         assert isinstance(prepared, PreparedText)
-        assert "".join(piece.separator + piece.text for piece in prepared.pieces) == text
-        assert len(prepared.pieces) == num_pieces
+        assert "".join(piece.separator + piece.text for piece in prepared.sentences) == text
+        assert len(prepared.sentences) == num_pieces
 
 
 class Held(Tokenizer):

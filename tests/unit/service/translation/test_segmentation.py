@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.translation.line_markers import opening_length
 from service.translation.segmentation import (
-    Segment,
+    SourceSentence,
     _lines,
     _sentence_lengths,
     split_long,
@@ -30,18 +30,18 @@ TRICKY = st.text(
 LANGUAGE = st.sampled_from(["en", "de", "de-AT", "EN", "fr", "ja", "zh", "hi", "ar", "xx", ""])
 
 
-def joined(segments: list[Segment]) -> str:
+def joined(segments: list[SourceSentence]) -> str:
     return "".join(segment.separator + segment.text for segment in segments)
 
 
-def check(text: str, segments: list[Segment]) -> None:
+def check(text: str, segments: list[SourceSentence]) -> None:
     assert joined(segments) == text
     for segment in segments:
         assert segment.text == segment.text.strip()
     assert all(segment.text for segment in segments[:-1])
 
 
-def texts(segments: list[Segment]) -> list[str]:
+def texts(segments: list[SourceSentence]) -> list[str]:
     return [segment.text for segment in segments]
 
 
@@ -110,11 +110,11 @@ def test_sentences(language: str, text: str, sentences: list[str]) -> None:
 def test_white_space_is_kept_as_it_stands() -> None:
     text = "\n  Title\n\n\tOne.  Two.\r\n\xa0- item\u3000\n \n"
     assert split_text(text, "en") == [
-        Segment("\n  ", "Title"),
-        Segment("\n\n\t", "One."),
-        Segment("  ", "Two."),
-        Segment("\r\n\xa0- ", "item"),
-        Segment("\u3000\n \n", ""),
+        SourceSentence("\n  ", "Title"),
+        SourceSentence("\n\n\t", "One."),
+        SourceSentence("  ", "Two."),
+        SourceSentence("\r\n\xa0- ", "item"),
+        SourceSentence("\u3000\n \n", ""),
     ]
 
 

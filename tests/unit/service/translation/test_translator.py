@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,62 +14,18 @@ from hypothesis import strategies as st
 from model.bundle.tokenizer import Tokenizer
 from service.domain.plan import RunnerLimits
 from service.domain.requests import FinishReason
-from service.engine.engine import Engine, EngineConfig
+from service.engine.engine import Engine
 from service.errors import (
-    DeadlineExceededError,
-    InternalError,
     InvalidArgumentError,
-    ResourceExhaustedError,
-    UnavailableError,
 )
-from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 from service.translation.segmentation import split_text
 from service.translation.translator import StreamDelta, Translator
-from tests.fake_runner import FakeRunner, Script, echo
+from tests.fake_runner import FakeRunner, echo
+from tests.unit.service.translation.translating import streamed, translating
 
 WHOLE = TranslateOptions(split_sentences=False)
-
-
-@dataclass
-class Setup:
-    runner: FakeRunner
-    engine: Engine
-    translator: Translator
-
-
-@asynccontextmanager
-async def translating(
-    tokenizer: Tokenizer,
-    script: Script = echo,
-    *,
-    max_rows: int = 4,
-    max_positions: int = 64,
-    limits: TranslatorLimits | None = None,
-    config: EngineConfig | None = None,
-    language: str = "en",
-) -> AsyncIterator[Setup]:
-    sizes = RunnerLimits(max_rows, max_positions, max_positions, 2, tokenizer.vocab_size)
-    runner = FakeRunner(sizes, script)
-    engine = Engine(runner, config)
-    await engine.start()
-    try:
-        translator = Translator(engine, tokenizer, source_language=language, limits=limits)
-        yield Setup(runner, engine, translator)
-    finally:
-        runner.release()
-        await engine.stop()
-
-
-async def streamed(
-    translator: Translator, text: str, options: TranslateOptions | None = None
-) -> tuple[list[str], TextResult]:
-    deltas: list[str] = []
-    async for event in translator.stream(text, options):
-        if isinstance(event, TextResult):
-            return deltas, event
-        deltas.append(event.text)
-    raise AssertionError("a stream must end with its result")
 
 
 def echoed(tokenizer: Tokenizer, text: str) -> str:
@@ -277,129 +232,6 @@ async def test_a_given_beginning_is_not_translated_again(tokenizer: Tokenizer) -
         deltas, _ = await streamed(setup.translator, "on", options)
     assert result.text == "".join(deltas)
     assert "n" not in result.text
-
-
-# --- what goes wrong -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
-async def test_a_bad_text_fails_alone(tokenizer: Tokenizer, bad: str) -> None:
-    async with translating(tokenizer) as setup:
-        results = await setup.translator.translate(["A dog.", bad, "A man."])
-        assert [result.text for result in results] == ["A dog.", "", "A man."]
-        error = results[1].error
-        assert isinstance(error, InvalidArgumentError)
-        assert error.field == "contents[1]"
-        assert results[1].finish_reason is None
-        with pytest.raises(InvalidArgumentError, match="content:"):
-            await streamed(setup.translator, bad)
-
-
-async def test_limits_are_named(tokenizer: Tokenizer) -> None:
-    limits = TranslatorLimits(max_texts=3, max_characters=10)
-    async with translating(tokenizer, limits=limits) as setup:
-        translator = setup.translator
-        assert len(await translator.translate(["x" * 10] * 3)) == 3
-        with pytest.raises(InvalidArgumentError, match=r"^contents: 4 texts, the limit is 3$"):
-            await translator.translate(["x"] * 4)
-        with pytest.raises(InvalidArgumentError, match=r"^contents\[1\]: 11 .* limit is 10$"):
-            await translator.translate(["x", "x" * 11])
-        with pytest.raises(InvalidArgumentError, match=r"^content: 11 characters"):
-            await streamed(translator, "x" * 11)
-
-
-@pytest.mark.parametrize("max_new_tokens", [0, -1, 65])
-async def test_options_out_of_range_are_named(tokenizer: Tokenizer, max_new_tokens: int) -> None:
-    options = TranslateOptions(max_new_tokens=max_new_tokens)
-    async with translating(tokenizer) as setup:
-        with pytest.raises(InvalidArgumentError, match=r"^options\.max_new_tokens: .*1 and 64"):
-            await setup.translator.translate(["x"], options)
-        with pytest.raises(InvalidArgumentError, match=r"^options\.max_new_tokens"):
-            await streamed(setup.translator, "x", options)
-
-
-async def test_length_is_told(tokenizer: Tokenizer) -> None:
-    enough_for_short = TranslateOptions(max_new_tokens=len(tokenizer.encode("It.")) + 1)
-    async with translating(tokenizer) as setup:
-        results = await setup.translator.translate(["A dog runs. It.", "It."], enough_for_short)
-    assert [result.finish_reason for result in results] == [FinishReason.LENGTH, FinishReason.EOS]
-
-
-async def test_a_failing_step_fails_its_texts(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer, max_rows=2) as setup:
-        setup.runner.fail_next(RuntimeError("broken"))
-        results = await setup.translator.translate(["A dog.", "---", "A man.", "It barks."])
-        assert [type(result.error) for result in results] == [
-            InternalError,
-            type(None),
-            InternalError,
-            type(None),
-        ]
-        assert results[0].finish_reason is FinishReason.ERROR
-        assert [result.text for result in results] == ["", "---", "", "It barks."]
-        setup.runner.fail_next(RuntimeError("broken"))
-        with pytest.raises(InternalError):
-            await streamed(setup.translator, "A dog.")
-
-
-async def test_a_deadline_ends_the_call(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        with pytest.raises(DeadlineExceededError):
-            await setup.translator.translate(["A dog."], deadline=setup.engine.now())
-        with pytest.raises(DeadlineExceededError):
-            async for _ in setup.translator.stream("A dog.", deadline=setup.engine.now()):
-                pass
-
-
-async def test_a_full_engine_refuses_but_returns_blank_texts(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer, config=EngineConfig(max_waiting=0)) as setup:
-        setup.runner.hold()
-        calls = [asyncio.create_task(setup.translator.translate(["A dog."])) for _ in range(4)]
-        await asyncio.to_thread(setup.runner.wait_until_blocked)
-        with pytest.raises(ResourceExhaustedError):
-            await setup.translator.translate(["A man."])
-        with pytest.raises(ResourceExhaustedError):
-            await streamed(setup.translator, "A man.")
-        assert (await setup.translator.translate([" \n"]))[0].text == " \n"
-        setup.runner.release()
-        assert [results[0].text for results in await asyncio.gather(*calls)] == ["A dog."] * 4
-
-
-async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        setup.runner.hold()
-        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 500))
-        await asyncio.to_thread(setup.runner.wait_until_blocked)
-        stopping = asyncio.create_task(setup.engine.stop())
-        await asyncio.sleep(0)
-        setup.runner.release()
-        await stopping
-        with pytest.raises(UnavailableError):
-            await call
-
-
-async def test_cancelling_a_call_frees_all_its_rows(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        setup.runner.hold()
-        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 100))
-        await asyncio.to_thread(setup.runner.wait_until_blocked)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        setup.runner.release()
-        assert await setup.engine.drain(10.0)
-        assert len(setup.runner.plans) == 1
-
-
-async def test_closing_a_stream_frees_all_its_rows(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        stream = setup.translator.stream("A dog runs. It barks. " * 50)
-        async for _ in stream:
-            break
-        setup.runner.hold()
-        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
-        setup.runner.release()
-        assert await setup.engine.drain(10.0)
 
 
 async def test_times_tell_waiting_from_working(tokenizer: Tokenizer) -> None:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.conversions import channel_options
+from dragoman.channel import channel_options
 from service.ports.grpc.health import HealthService
 
 NAME = "some.Service"

@@ -1,0 +1,98 @@
+"""Limits, keys, logs and metrics of calls through the APIs of other services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.access import keys
+from service.access.key_file import write_keys
+from tests.integration.fronts.calls import DEEPL, FRONTS, GERMAN, GOOGLE, LIBRE, TEXT
+from tests.integration.fronts.conftest import Serving, form
+from tests.integration.http_client import Answer, ask, post
+from tests.integration.servers import Running
+
+
+@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+async def test_limits_of_texts_hold_and_name_the_fronts_field(
+    serving: Serving, path: str, body: dict[str, Any], error: Callable[[Answer], str]
+) -> None:
+    name = "text" if "text" in body else "q"
+    async with serving(max_texts=2, max_characters=50) as server:
+        many = await post(server, path, {**body, name: ["a"] * 3})
+        assert (many.status, error(many)) == (400, f"{name}: 3 texts, the limit is 2")
+        long = await post(server, path, {**body, name: ["a", "b" * 51]})
+        assert (long.status, error(long)) == (400, f"{name}[1]: 51 characters, the limit is 50")
+
+
+@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+async def test_keys_and_quotas(
+    serving: Serving,
+    tmp_path: Path,
+    path: str,
+    body: dict[str, Any],
+    error: Callable[[Answer], str],
+) -> None:
+    values = {"name": "blog", "characters_per_month": len(TEXT)}
+    key, stored = keys.new_key(keys.principal_of(values))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    is_google = path == GOOGLE
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        assert (await post(server, path, body)).status == (401 if is_google else 403)
+        given: dict[str, Any] = {"path": path, "body": body}
+        if path == LIBRE:
+            given["body"] = {**body, "api_key": key}
+            assert (await ask(server, "GET", "/languages")).status == 200
+            assert (await ask(server, "GET", "/frontend/settings")).json["keyRequired"]
+        elif path == DEEPL:
+            given["authorization"] = f"DeepL-Auth-Key {key}"
+        else:
+            given["path"] = f"{path}?key={key}"
+        assert (await post(server, **given)).status == 200
+        refused = await post(server, **given)
+        assert refused.status == (456 if path == DEEPL else 429)
+        assert "characters" in error(refused)
+        assert int(refused.headers["retry-after"]) > 0
+        if path == DEEPL:
+            usage = await ask(server, "GET", "/v2/usage", authorization=given["authorization"])
+            assert usage.json == {"character_count": len(TEXT), "character_limit": len(TEXT)}
+        assert server.metric("dragoman_key_characters_total", key="blog") == len(TEXT)
+
+
+async def test_a_large_form_is_read(server: Running) -> None:
+    text = "äöü " * 20_000
+    answer = await form(server, LIBRE, ("q", text), ("source", "en"), ("target", "en"))
+    assert answer.json == {"translatedText": text}
+    answer = await form(server, "/detect", ("q", text))
+    assert answer.status == 200
+    many = await form(server, LIBRE, *[("q", "a")] * 40_000)
+    assert "values" in many.json["error"]
+
+
+async def test_a_call_is_logged_and_counted_as_the_contracts(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    headers = {"x_client_id": "blog", "x_request_id": "r-1"}
+    answer = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, **headers)
+    assert answer.headers["x-request-id"] == "r-1"
+    assert server.metric("dragoman_requests_total", method="Translate", code="OK") == 1
+    [record] = [vars(record) for record in caplog.records if record.name == "dragoman.access"]
+    assert (record["front"], record["client"], record["texts"]) == ("deepl", "id:blog", 1)
+    assert TEXT not in str(record)
+
+
+async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
+    given = {"name": "blog", "models": ["de-fr"]}
+    key, stored = keys.new_key(keys.principal_of(given))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
+        assert [item["language"] for item in languages.json] == ["FR"]
+        refused = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, x_api_key=key)
+        assert refused.status == 403
+        allowed = {"text": [GERMAN], "target_lang": "FR"}
+        assert (await post(server, DEEPL, allowed, x_api_key=key)).status == 200

@@ -1,0 +1,36 @@
+"""A runner of GPUs on the host's stand-in, and the CPU's beside it."""
+
+from __future__ import annotations
+
+from bench.gpu.host_stream import HostStream
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import (
+    StepOutput,
+)
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.cuda.stream import CudaStream
+from tests.runner_loops import rows_equal
+
+CPU = SessionSettings("cpu", intra_op_threads=1)
+MAX_ROWS = 24
+SHAPES = [
+    {},
+    # The CPU's runner chooses from groups of tokens here.
+    {"vocab_size": 4096, "num_decoder_layers": 3, "num_heads": 4, "norm": "pre"},
+    {"vocab_size": 331, "output_bias": True, "positions": "sinusoidal", "activation": "gelu"},
+]
+
+
+def device_runner(
+    bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2, stream: CudaStream | None = None
+) -> DeviceRunner:
+    options = DeviceOptions(max_rows=max_rows, depth=depth)
+    return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
+
+
+def same(first: StepOutput, second: StepOutput) -> bool:
+    rows = range(len(first.top_ids))
+    return len(second.top_ids) == len(rows) and all(
+        rows_equal(first, row, second, row) for row in rows
+    )

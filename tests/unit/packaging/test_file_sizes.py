@@ -1,0 +1,20 @@
+"""A file that needs more than 400 lines does more than one thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+MOST_LINES = 400
+
+
+def test_no_python_file_has_more_than_400_lines() -> None:
+    sizes: dict[str, int] = {}
+    for folder in ("service", "model", "export", "bench", "cli", "proto/dragoman", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "_pb2" not in path.name:
+                text = path.read_text(encoding="utf-8")
+                sizes[path.relative_to(ROOT).as_posix()] = text.count("\n")
+    assert len(sizes) > 800
+    too_long = {name: size for name, size in sizes.items() if size > MOST_LINES}
+    assert not too_long, f"divide by what belongs together: {too_long}"
