@@ -35,8 +35,6 @@ from tests.unit.service.engine.served_engine import (
     serving,
 )
 
-# --- admission -----------------------------------------------------------------------------------
-
 
 async def test_several_tasks_of_a_call_wait_for_room() -> None:
     runner = FakeRunner(LIMITS)

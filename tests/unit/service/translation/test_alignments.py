@@ -33,8 +33,6 @@ from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.unit.service.translation.scoring import EOS, LIMITS, WIDE, serving
 
-# --- alignments ----------------------------------------------------------------------------------
-
 
 @given(st.integers(1, 6), st.integers(1, 6), st.booleans(), st.integers(0, 2**32 - 1))
 def test_links_are_the_largest_weights_of_the_words(

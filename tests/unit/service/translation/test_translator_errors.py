@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from model.bundle.tokenizer import Tokenizer
-from service.domain.requests import FinishReason
+from service.domain.requests import FinishReason, SearchOptions
 from service.engine.engine import EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -18,8 +18,6 @@ from service.errors import (
 )
 from service.translation.options import TranslateOptions, TranslatorLimits
 from tests.unit.service.translation.translating import streamed, translating
-
-# --- what goes wrong -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
@@ -67,8 +65,21 @@ async def test_length_is_told(tokenizer: Tokenizer) -> None:
 
 async def test_a_failing_step_fails_its_texts(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer, max_rows=2) as setup:
+        # A beam of two takes all rows, and the step that fails it waits until the texts do.
+        setup.runner.hold()
         setup.runner.fail_next(RuntimeError("broken"))
-        results = await setup.translator.translate(["A dog.", "---", "A man.", "It barks."])
+        setup.runner.fail_next(RuntimeError("broken"))
+        beam = TranslateOptions(search=SearchOptions(beam_size=2))
+        before = asyncio.create_task(setup.translator.translate(["A cat."], beam))
+        await asyncio.to_thread(setup.runner.wait_until_blocked)
+        texts = ["A dog.", "---", "A man.", "It barks."]
+        call = asyncio.create_task(setup.translator.translate(texts))
+        async with asyncio.timeout(60):
+            while len(setup.engine._generations) < 4:
+                await asyncio.sleep(0)
+        setup.runner.release()
+        results = await call
+        assert isinstance((await before)[0].error, InternalError)
         assert [type(result.error) for result in results] == [
             InternalError,
             type(None),

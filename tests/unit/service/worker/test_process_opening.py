@@ -30,9 +30,6 @@ def pipe(tmp_path: Path) -> Path:
     return path
 
 
-# --- opening -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("open_model", "message"),
     [
