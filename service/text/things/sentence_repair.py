@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
+from service.text.spacing import gaps_of
 from service.text.things.attempts import Attempt, Draft, Repair, rank
 from service.text.things.carrying import invented, needs_carrier
-from service.text.things.checks import added_numbers, flaws
+from service.text.things.checks import added_numbers, added_unit, flaws
 from service.text.things.edits import Edit, EditedText
 from service.text.things.inner_sentences import (
     as_escaped,
@@ -30,6 +31,7 @@ from service.text.things.placing import (
     linked_place,
     place,
     spaced,
+    tidied,
     with_tokens,
     without_space,
 )
@@ -118,7 +120,7 @@ class SentenceRepair:
                 best = with_units(best, self._sentence.terms, self._terms)
         best = self._without_invented(best)
         best = self._things.with_spaces(best, self._sentence.text)
-        best = self._restored(self._escaped(best))
+        best = tidied(self._sentence.text, self._restored(self._escaped(best)))
         if has_word(self._sentence.text) and not has_word(best.text):
             best = copied(self._sentence.text)
         self.warnings = self._all_warnings(best)
@@ -185,6 +187,8 @@ class SentenceRepair:
             if quote.is_escaped:
                 yield Edit(quote.span, "'" if "'" in quote.text or "39" in quote.text else '"')
         yield from (Edit(span, "'") for span in apostrophes_of(self._work))
+        gaps = dict.fromkeys(gaps_of(self._work, self._sentence.things))
+        yield from (Edit(Span(gap, gap), " ") for gap in gaps)
 
     def _candidate(self, draft: Draft) -> Candidate:
         """The translation, with what the model wrote in another letter case and so on put right."""
@@ -215,7 +219,9 @@ class SentenceRepair:
             return []
         text, places = self._sentence.text, self._places(candidate)
         spans = [thing.span for thing in self._sentence.things]
-        return added_numbers(text, candidate.text, spans, places, self._rules.source)
+        unit = added_unit(text, candidate.text)
+        added = added_numbers(text, candidate.text, spans, places, self._rules.source)
+        return [*added, unit] if unit else added
 
     def _with_standins(
         self, draft: Draft, best: Candidate

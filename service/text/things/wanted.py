@@ -13,6 +13,7 @@ from service.text.glossaries.glossary import TermMatch
 from service.text.things.edits import Edit
 from service.text.things.thing_forms import forms_of
 from service.text.things.things import Form, Occurrences, Thing
+from service.text.things.times import NOON, writes_24_hours
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
@@ -241,6 +242,8 @@ def thing_needs(
     needs: dict[str, Need] = {}
     amounts: dict[str, str] = {}  # the name of the need by each form of an amount
     for name, same in places.items():
+        if name in NOON and not writes_24_hours(target):
+            continue  # a word like others
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
             put = built[same[0].span]
