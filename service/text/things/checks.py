@@ -13,7 +13,7 @@ from service.translation.results import TranslationWarning, WarningKind
 
 UNKNOWN = "\ufffd"
 # Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
-_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*]")
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*=]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
 _LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 _TOKEN = re.compile(r"\w++")

@@ -40,7 +40,7 @@ from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.term_uses import in_cases, used
 from service.text.things.things import Form
-from service.text.things.wanted import Candidate, term_needs, thing_needs, with_units
+from service.text.things.wanted import Candidate, term_needs, thing_needs, with_things, with_units
 from service.translation.blank_retries import has_word
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
@@ -118,6 +118,8 @@ class SentenceRepair:
             best = in_cases(best, self._sentence.terms, self._terms)
             if self._links:
                 best = with_units(best, self._sentence.terms, self._terms)
+        if self._links:
+            best = with_things(best, self._things, self._built)
         best = self._without_invented(best)
         best = self._things.with_spaces(best, self._sentence.text)
         best = tidied(self._sentence.text, self._restored(self._escaped(best)))

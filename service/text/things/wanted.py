@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -122,6 +122,11 @@ class Needs:
         if text not in self._found:
             self._found[text] = Occurrences(text, self._wanted, self._parts).spans
         return self._found[text]
+
+    def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
+        """The places of each need in the sentence, and those in a candidate."""
+        for name, spans in self.found(candidate).items():
+            yield self._needs[name].spans, spans
 
     def num_wrong(self, candidate: Candidate) -> int:
         """The number of strings that a candidate lacks, or has too often."""
@@ -268,6 +273,46 @@ def thing_needs(
             is_capitals=same[0].form is Form.ACRONYM,
         )
     return Needs(needs, text)
+
+
+def with_things(candidate: Candidate, things: Needs, skipped: Collection[Span]) -> Candidate:
+    """The candidate with a link from each thing to its place, and none from it to other words.
+
+    Args:
+        candidate: a candidate with links of words.
+        things: the needs of the sentence's things.
+        skipped: places of things with words in them, whose links stay.
+    """
+    units: list[Link] = []
+    for spans, places in things.places(candidate):
+        if len(spans) == len(places) and not any(span in skipped for span in spans):
+            linked = [candidate.linked(span) for span in spans]
+            places = sorted(places)
+            order = sorted(range(len(spans)), key=lambda i: linked[i][:1] or [places[i]])
+            units += (Link(spans[i], there, is_unit=True) for i, there in zip(order, places))
+    whole = [link for link in candidate.links if any(_is_around(link, unit) for unit in units)]
+    units = [unit for unit in units if not any(_is_around(link, unit) for link in whole)]
+    sources = [unit.source for unit in units] + [link.source for link in whole]
+    others = [
+        link
+        for link in candidate.links
+        if link in whole
+        or not (
+            any(overlap(link.target, unit.target) for unit in units)
+            or any(s.start <= link.source.start and link.source.end <= s.end for s in sources)
+        )
+    ]
+    return replace(candidate, links=sorted([*others, *units], key=lambda link: link.target))
+
+
+def _is_around(link: Link, unit: Link) -> bool:
+    """Whether a link is one of the whole thing, or of a copy that contains it."""
+    (start, end), (first, last) = unit.source, unit.target
+    source, target = link.source, link.target
+    is_copy = source.end - source.start == target.end - target.start
+    return is_copy and source.start <= start < end <= source.end and (
+        target.start <= first < last <= target.end
+    )
 
 
 def term_needs(matches: Sequence[TermMatch]) -> Needs:
