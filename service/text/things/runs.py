@@ -25,10 +25,9 @@ _LINE = 8  # of one sign
 
 def has_runs(text: str) -> bool:
     """Whether a text has a repetition that models may continue: "la la la", "hahaha", "aaah"."""
-    words = text.lower().split()
+    words = [word.strip(",.!?…♪()\"'") for word in text.lower().split()]
     fourth = third = before = last = ""
-    for word in words:
-        said = word.strip(",.!?…♪")
+    for said in words:
         is_third = said == before and (said == last or (said == fourth and third == last))
         if is_third and said.isalpha():
             return True
