@@ -93,7 +93,7 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
 def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:
     """The spaces before and after a tag that are to go."""
     ends = bool(tag["end"] or tag["end2"])
-    is_empty = tag[0].endswith("/>") or (tag["name"] or "").lower() == "br"
+    is_empty = tag[0].endswith("/>") or tag[0][0] == "{" or (tag["name"] or "").lower() == "br"
     before, after = source[max(0, tag.start() - 1) : tag.start()], source[tag.end() : tag.end() + 1]
     first, last = other.span()
     while first and target[first - 1] == " ":

@@ -21,7 +21,6 @@ from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import Unit, is_word, units_of
 from service.translation.links import Link
 
-
 _SIGNS = (",", ".", ";", ":", "!", "?")
 
 

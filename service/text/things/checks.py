@@ -11,6 +11,7 @@ from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import lacks_rest, lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind
 
+_OPENING = ("„", "‚")  # never the last mark
 UNKNOWN = "\ufffd"
 # Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
 _SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*=]")
@@ -53,10 +54,10 @@ def flaws(
         found.append((WarningKind.CHARACTER, UNKNOWN))
     if different := different_signs(source_rest, rest):
         found.append((WarningKind.SIGNS, different))
-    if len(quotes_of(text, things)) != len(quotes_of(source, source_things)):
-        found.append(
-            (WarningKind.QUOTES, "".join(q.text for q in quotes_of(source, source_things)))
-        )
+    quotes, own_quotes = quotes_of(text, things), quotes_of(source, source_things)
+    is_open = bool(quotes) and quotes[-1].text in _OPENING and len(quotes) > 1
+    if len(quotes) != len(own_quotes) or is_open:
+        found.append((WarningKind.QUOTES, "".join(quote.text for quote in own_quotes)))
     if (run := surplus_run(source, text)) is not None:
         found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
     elif (lost := lost_run(source, text)) is not None:

@@ -81,7 +81,8 @@ def lost_run(source: str, text: str) -> Span | None:
     if own is None or own.length * 5 < len(source.strip()) * 3:
         return None
     found = _longest(text)
-    count = found.num_units if found else 0
+    is_alike = found is not None and (found.unit > 1 or own.unit == 1)
+    count = found.num_units if found is not None and is_alike else 0
     return own.span if count * 2 < own.num_units else None
 
 

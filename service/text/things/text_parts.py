@@ -21,6 +21,7 @@ _MAX_SENTENCE = 2000
 # With more things, a sentence is a table or a log: it is left to the model.
 _MAX_THINGS = 50
 _MAX_TERMS = 50
+_QUOTES = "\"'“”„‘’‚«»`"
 _ENDS = re.compile(r"[.!?:;\n\r\v\f\x1c-\x1e\x85\u2028\u2029\"'“”„]")
 # A match begins with the first of some spaces: linear time.
 _ESCAPES = r"(?P<escapes>(?<!\\)\\[nrt](?:\s*+\\[nrt])*+)"
@@ -124,7 +125,9 @@ def _segments(
         for match in _CUTS.finditer(segment.text) if cuts else ():
             place = match.span("escapes")
             if match["escapes"] and (
-                may_be_word(segment.text, *place) or is_in_path(segment.text, place[0])
+                _is_quoted(segment.text, *place)
+                or may_be_word(segment.text, *place)
+                or is_in_path(segment.text, place[0])
             ):
                 continue
             if line := segment.text[end : match.start()]:
@@ -136,6 +139,12 @@ def _segments(
             before, is_cut = "", False
     if before:
         yield before, "", is_cut
+
+
+def _is_quoted(text: str, start: int, end: int) -> bool:
+    """Whether a part stands alone between quotation marks: a sign that is spoken of."""
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    return bool(before) and bool(after) and before in _QUOTES and after in _QUOTES
 
 
 def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:

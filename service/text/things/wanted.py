@@ -289,7 +289,7 @@ def with_things(candidate: Candidate, things: Needs, skipped: Collection[Span]) 
             linked = [candidate.linked(span) for span in spans]
             places = sorted(places)
             order = sorted(range(len(spans)), key=lambda i: linked[i][:1] or [places[i]])
-            units += (Link(spans[i], there, is_unit=True) for i, there in zip(order, places))
+            units += (Link(spans[i], there, is_unit=True) for i, there in zip(order, places, strict=True))
     whole = [link for link in candidate.links if any(_is_around(link, unit) for unit in units)]
     units = [unit for unit in units if not any(_is_around(link, unit) for link in whole)]
     sources = [unit.source for unit in units] + [link.source for link in whole]
@@ -310,8 +310,10 @@ def _is_around(link: Link, unit: Link) -> bool:
     (start, end), (first, last) = unit.source, unit.target
     source, target = link.source, link.target
     is_copy = source.end - source.start == target.end - target.start
-    return is_copy and source.start <= start < end <= source.end and (
-        target.start <= first < last <= target.end
+    return (
+        is_copy
+        and source.start <= start < end <= source.end
+        and (target.start <= first < last <= target.end)
     )
 
 
