@@ -69,6 +69,8 @@ def flaws(
 
 def different_signs(source: str, text: str) -> str:
     """The signs of stand-ins and placeholders that only one of two texts has."""
+    if not _SIGNS.search(source) and not _SIGNS.search(text):
+        return ""  # the usual case
     signs, own = Counter(_SIGNS.findall(text)), Counter(_SIGNS.findall(source))
     return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
 
@@ -113,6 +115,8 @@ def added_numbers(
 
 def is_plausible(source: str, text: str) -> bool:
     """Whether the length of a translation is plausible for its source."""
+    if len(source) <= 3 * len(text) and len(text) <= 4 * len(source) and _WORD.search(text):
+        return True  # the usual case
     words = _TOKEN.findall(source)
     num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
     if not num_words and ((num_source >= 2 and len(words) >= 2) or _LONG_WORD.search(source)):

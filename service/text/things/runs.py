@@ -27,7 +27,7 @@ def has_runs(text: str) -> bool:
     """Whether a text has a repetition that models may continue: "la la la", "hahaha", "aaah"."""
     words = [word.strip(",.!?…♪()\"'") for word in text.lower().split()]
     fourth = third = before = last = ""
-    for said in words:
+    for said in words if len(set(words)) < len(words) - 1 else ():
         is_third = said == before and (said == last or (said == fourth and third == last))
         if is_third and said.isalpha():
             return True
@@ -37,7 +37,8 @@ def has_runs(text: str) -> bool:
 
 def _is_dull(word: str, least: int) -> bool:
     """Whether a word has so few different characters that it may repeat itself."""
-    return len(word) > least and len(set(word)) * 2 <= len(word) + 2
+    length = len(word)
+    return length > least and len(set(word)) <= min(length - 2, length // 2 + 1)
 
 
 class RepeatedRun(NamedTuple):

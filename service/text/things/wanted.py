@@ -289,7 +289,8 @@ def with_things(candidate: Candidate, things: Needs, skipped: Collection[Span]) 
             linked = [candidate.linked(span) for span in spans]
             places = sorted(places)
             order = sorted(range(len(spans)), key=lambda i: linked[i][:1] or [places[i]])
-            units += (Link(spans[i], there, is_unit=True) for i, there in zip(order, places, strict=True))
+            pairs = zip(order, places, strict=True)
+            units += (Link(spans[i], there, is_unit=True) for i, there in pairs)
     whole = [link for link in candidate.links if any(_is_around(link, unit) for unit in units)]
     units = [unit for unit in units if not any(_is_around(link, unit) for link in whole)]
     sources = [unit.source for unit in units] + [link.source for link in whole]
