@@ -26,7 +26,6 @@ FORMS = {
         "10 o'clock",
         "12 noon",
         "half past 7 pm",
-        "quarter to 8 a.m.",
         "3:15:20 PM",
         "7 in the morning",
     ],
