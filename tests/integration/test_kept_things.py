@@ -24,6 +24,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("The Iliad (Ancient Greek: Ἰλιάς) is an old poem.", "Ἰλιάς"),
         ("We visited Łódź, then Şişli.", "Łódź", "Şişli"),
         ("Full width: ＡＢＣ １２３.", "ＡＢＣ １２３"),
+        ("The song 〈春〉 is nice.", "〈春〉"),
     ],
     "times": [
         ("The bus comes at 6:45 a.m. every day.", r"(?<!\d)0?6[:.]45 Uhr"),
@@ -40,6 +41,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
             r"\b(?:0|24)[:.]00 Uhr",
         ),
         ("He woke up at 7 and slept at 10 at night.", r"\b22(?:[:.]00)? Uhr"),
+        ("We open Sat 9AM-noon.", r"\b0?9(?:[:.]00)?\b", r"\b12(?:[:.]00)?\b|Mittag|mittags"),
         ("He came at 1500 hours.", r"\b15(?:[:.]00)? Uhr"),
         ("The film ends at 9 p. m. today.", r"\b21(?:[:.]00)? Uhr"),
         ("Lunch is from 12 noon to 1 pm.", r"\b12(?:[:.]00)?\b", r"\b13(?:[:.]00)?\b"),
@@ -63,6 +65,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
             r"\$20|20 \$|20 Dollar",
             r"\b16(?:[:.]00)? Uhr\b(?! Dollar)",
         ),
+        ("The watch cost Fr. 250.– or £99.", r"Fr\. 250\.–", "£99|99 (?:£|Pfund)"),
         ("He drank 0.5 l of milk.", r"0[.,]5 (?:l\b|Liter)"),
     ],
     "no remains of stand-ins": [

@@ -157,6 +157,7 @@ THING = re.compile(
   | (?P<AMOUNT> (?<![\w$€£¥])(?:
         (?:(?:(?<=[\s(])|\A)[-−+])?(?:[A-Z]{{1,2}}[$£]|[{CURRENCIES}])
         \s?{_AMOUNT}(?:k|K|M|m|bn|B|{_DASHES}|[-–]{_AMOUNT})?(?!\w)
+      | Fr\.\s?{_AMOUNT}{_DASHES}?(?!\w) | (?<![.,]){_AMOUNT}{_DASHES}(?=\s\w)
       | (?:{_CURRENCY_CODES})[\s\u00a0]?{_AMOUNT}{_DASHES}?(?!\w)
       | (?<![.,]){_AMOUNT}{_DASHES}?[\s\u00a0\u202f]?
           (?:[{CURRENCIES}](?![\w{{]|\s?\d)|(?:{_CURRENCY_CODES}|kr|zł|Kč|Ft)(?!\w))) )
@@ -262,7 +263,8 @@ _RANGES = {
     "KHMER": "\u1780-\u17ff",
     "HIRAGANA": "\u3040-\u309f",
     "KATAKANA": "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "CJK": "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "CJK": "\u2e80-\u2fdf\u3001-\u3003\u3008-\u3011\u3014-\u301b"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff",
     # Letters and digits that are wide or mathematical.
     _WIDE: "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff",

@@ -235,7 +235,7 @@ def _amount(text: str, source: str, target: str, language: str) -> tuple[str, ..
     for written in itertools.chain.from_iterable(numbers):
         for scaled in scales:
             amount = written + scaled
-            plain = [sign + space + amount for space in _SPACES]
+            plain = [sign + space + amount for space in _SPACES] if sign else [amount]
             plain += [amount + space + name for name in names for space in _SPACES if name]
             found += [m + form for form in plain for m in minuses]
             if minus:

@@ -147,7 +147,7 @@ _IN_PATH = re.compile(
 )
 _MAX_PATH = 260
 _BEFORE_BREAKS = tuple(".!?:;,…")
-_NOON = re.compile(r"(?<![\w-])(?:noon|midnight)(?![\w-])")  # beside other times
+_NOON = re.compile(r"(?<!\w)(?<!after-)(?:noon|midnight)(?![\w-])")  # beside other times
 _CLOSING = {")": "(", "]": "["}
 
 
