@@ -39,6 +39,7 @@ from dragoman.arguments import TranslateArguments
 
 _ROOT = Path(__file__).parents[1]
 _NUM_RESAMPLES = 2000
+_LANGUAGES: TranslateArguments = {"source": "en", "target": "de"}
 
 
 class Cost(NamedTuple):
@@ -62,7 +63,7 @@ class Version:
     client: Client
     pid: int
     clients: ThreadPoolExecutor
-    arguments: TranslateArguments = field(default_factory=TranslateArguments)
+    arguments: TranslateArguments = field(default_factory=lambda: {**_LANGUAGES})
 
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, to the nanosecond; one that has ended does not count.
@@ -82,8 +83,6 @@ class Version:
             self.clients.submit(
                 self.client.translate,
                 [texts[index % len(texts)]],
-                source="en",
-                target="de",
                 **self.arguments,
             )
             for index in range(num_calls)
@@ -161,7 +160,7 @@ def _measured(
 def _bare() -> TranslateArguments:
     """Arguments that leave everything in a text to the model."""
     kinds = {kind.name: False for kind in fields(VerbatimKinds)}
-    return {"verbatim": VerbatimKinds(**kinds), "adapt_letter_case": False}
+    return {**_LANGUAGES, "verbatim": VerbatimKinds(**kinds), "adapt_letter_case": False}
 
 
 def main(

@@ -75,13 +75,10 @@ def different_signs(source: str, text: str) -> str:
     return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
 
 
-def added_unit(source: str, text: str) -> str:
+def added_units(source: str, text: str) -> list[str]:
     """A currency, or percent, that the translation has behind more numbers than the sentence."""
-    found = Counter(match.lower() for match in _UNITS.findall(text))
-    if not found:
-        return ""
-    own = len(_UNIT_NAMES.findall(source))
-    return next(iter(found)) if found.total() > own else ""
+    found = _UNITS.findall(text)
+    return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
 
 
 def added_numbers(
