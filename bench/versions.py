@@ -63,7 +63,7 @@ class Version:
     client: Client
     pid: int
     clients: ThreadPoolExecutor
-    arguments: TranslateArguments = field(default_factory=lambda: {**_LANGUAGES})
+    arguments: TranslateArguments = field(default_factory=_LANGUAGES.copy)
 
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, to the nanosecond; one that has ended does not count.
