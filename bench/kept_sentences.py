@@ -134,7 +134,7 @@ def _clock(hour: int, minute: int, target: str) -> str:
 
 def _time(rng: random.Random, pair: Pair) -> tuple[str, str]:
     hour, minute = rng.randrange(1, 13), rng.choice([0, 0, 15, 30, 45, rng.randrange(60)])
-    half = rng.choice(["am", "pm", "a.m.", "p.m.", "AM", "PM"])
+    half = rng.choice(["am", "pm", "a.m.", "p.m.", "a. m.", "AM", "PM"])
     text = f"{hour}{f':{minute:02}' if minute else ''}{rng.choice([' ', ' ', ''])}{half}"
     there = hour % 12 + (12 if half[0] in "pP" else 0)
     pattern = rf"(?<!\d)(?<!\d[.:])(?:{_clock(there, minute, pair.target)}|{re.escape(text.rstrip('.'))})(?!\d)"
@@ -234,7 +234,7 @@ KINDS: dict[str, Sampler] = {
     "ordinal": _ordinal,
     "numero": lambda rng, _: (
         f"{rng.choice(['No.', 'no.'])} {(number := rng.randrange(13, 400))}",
-        rf"(?:Nr\.|Nummer|[Nn]o\.|№) {number}(?!\d)",
+        rf"(?:Nr\.|Nummer|[Nn]o\.|№|n[°º]|numéro|número|n\.º|núm\.) {number}(?!\d)",
     ),
     "code": _verbatim(
         lambda rng: rng.choice(
@@ -267,7 +267,7 @@ KINDS: dict[str, Sampler] = {
     "mail": _verbatim(lambda rng: f"{rng.choice(_NAMES)}@{rng.choice(_NAMES)}.com"),
     "URL": _verbatim(lambda rng: f"https://{rng.choice(_NAMES)}.org/{rng.choice(_NAMES)}?id={_digits(rng, 4)}"),
     "other script": _one_of(
-        *("Киев", "猫", "שלום", "Ἰλιάς", "東京", "مرحبا", "Αθήνα", "नमस्ते", "서울", "สวัสดี", "Москва", "ქართული", "π"),
+        *("Киев", "Şişli", "ＡＢＣ", "〈春〉", "猫", "שלום", "Ἰλιάς", "東京", "مرحبا", "Αθήνα", "नमस्ते", "서울", "สวัสดี", "Москва", "ქართული", "π"),
         "Доброе утро",
     ),
     "sign": _one_of("½", "x²", "H₂O", "CO₂", "①", "≦", "5′11″", "20 µm", "¾", "10⁻⁶", "→", "∞", "©"),

@@ -2,6 +2,10 @@
 
     git clone . /tmp/before && git -C /tmp/before checkout REVISION
     python -m bench.versions /tmp/before [--clients N] [--in-process] [--bundle DIR]
+    python -m bench.versions [--clients N]
+
+Without another tree, calls that leave things and letter case to the model are compared with usual
+ones to the same server: what it costs to look at plain texts.
 
 Both servers run side by side, with the same bundle and one thread of computation, and get the same
 calls in turn: a block to one, a block to the other, the order swapped in each pair. What is
@@ -24,16 +28,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from dragoman import Client
+from dragoman import Client, VerbatimKinds
+from dragoman.arguments import TranslateArguments
 
 _ROOT = Path(__file__).parents[1]
 _NUM_RESAMPLES = 2000
+_LANGUAGES: TranslateArguments = {"source": "en", "target": "de"}
 
 
 class Cost(NamedTuple):
@@ -51,11 +57,13 @@ class Version:
         client: connected to it.
         pid: of its process.
         clients: make the calls, each one after another.
+        arguments: of the calls.
     """
 
     client: Client
     pid: int
     clients: ThreadPoolExecutor
+    arguments: TranslateArguments = field(default_factory=_LANGUAGES.copy)
 
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, to the nanosecond; one that has ended does not count.
@@ -73,7 +81,9 @@ class Version:
         before, started = self.cpu_seconds(), time.perf_counter()
         calls = [
             self.clients.submit(
-                self.client.translate, [texts[index % len(texts)]], source="en", target="de"
+                self.client.translate,
+                [texts[index % len(texts)]],
+                **self.arguments,
             )
             for index in range(num_calls)
         ]
@@ -137,8 +147,26 @@ def _paired(
             yield first, new.block(texts, calls)
 
 
+def _measured(
+    servers: Sequence[Version], texts: Sequence[str], pairs: int, calls: int
+) -> list[tuple[Cost, Cost]]:
+    """The costs of a start, whose ratio is printed."""
+    costs = list(_paired(servers, texts, pairs, calls))
+    ratios = [new.cpu_seconds / old.cpu_seconds for old, new in costs]
+    typer.echo(f"now/before: {statistics.median(ratios):.4f}")
+    return costs
+
+
+def _bare() -> TranslateArguments:
+    """Arguments that leave everything in a text to the model."""
+    kinds = {kind.name: False for kind in fields(VerbatimKinds)}
+    return {**_LANGUAGES, "verbatim": VerbatimKinds(**kinds), "adapt_letter_case": False}
+
+
 def main(
-    before: Annotated[Path, typer.Argument(help="A clone of the project at another revision.")],
+    before: Annotated[
+        Path | None, typer.Argument(help="A clone of the project at another revision.")
+    ] = None,
     bundle: Annotated[Path, typer.Option()] = _ROOT / "model/pretrained/en-de",
     source: Annotated[Path, typer.Option(help="Texts, one a line.")] = _ROOT / "docker/load.en.txt",
     starts: Annotated[int, typer.Option(help="Of both servers.", min=1)] = 8,
@@ -151,15 +179,18 @@ def main(
     texts = [line for line in source.read_text("utf-8").splitlines() if line.strip()]
     costs: list[tuple[Cost, Cost]] = []
     for start in range(starts):
+        if before is None:
+            with version(_ROOT, bundle, clients, in_process) as server:
+                servers = [replace(server, arguments=_bare()), server]
+                costs += _measured(servers, texts, pairs, calls)
+            continue
         trees = [before.resolve(), _ROOT][:: 1 if start % 2 else -1]
         with (
             version(trees[0], bundle, clients, in_process) as first,
             version(trees[1], bundle, clients, in_process) as second,
         ):
             servers = [first, second][:: 1 if start % 2 else -1]  # the older one first
-            costs += list(_paired(servers, texts, pairs, calls))
-        found = [new.cpu_seconds / old.cpu_seconds for old, new in costs[-pairs:]]
-        typer.echo(f"start {start + 1}: {statistics.median(found):.4f}")
+            costs += _measured(servers, texts, pairs, calls)
     for what, index in (("CPU time", 0), ("time", 1)):
         old, new = (
             1000 * statistics.median(cost[side][index] for cost in costs) / calls for side in (0, 1)

@@ -46,6 +46,8 @@ _LANGUAGES = {
 _SCRIPT_SUBTAGS = {"latn": _LATIN, "cyrl": "CYRILLIC", "arab": "ARABIC", "deva": "DEVANAGARI"}
 _CHINESE_SUBTAGS = ("hans", "hant")
 
+# Languages in which no letter but these is a word: one alone stands in a table.
+_WITHOUT_LETTERS = frozenset(["de", "en"])
 _LATIN_LETTER = re.compile("[A-Za-z]")
 _PLAIN_WORD = re.compile(r"[A-Za-z][a-z]*+(?:['’][a-z]++)?[,.!?]?(?!\S)")  # begins nearly all texts
 
@@ -97,6 +99,8 @@ def is_translatable(text: str, language: str) -> bool:
         text: a sentence.
         language: BCP-47 code of the source language.
     """
+    if len(text) == 1 and text not in "aI" and language[:2] in _WITHOUT_LETTERS:
+        return False
     scripts = scripts_of(language)
     if _LATIN in scripts and _PLAIN_WORD.match(text):
         return True

@@ -21,6 +21,8 @@ from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import Unit, is_word, units_of
 from service.translation.links import Link
 
+_SIGNS = (",", ".", ";", ":", "!", "?")
+
 
 @dataclass(slots=True)
 class Placed:
@@ -58,7 +60,7 @@ class _Placement:
             owners = [tree.owner(*source) for source in unit.sources]
             if not unit.is_placeholder:
                 owners = [node.enclosing for node in owners]
-            unit.node = max(owners, key=lambda node: node.depth, default=None)
+            unit.node = self._with_sign(unit, max(owners, key=lambda n: n.depth, default=None))
         self._place_quotes()
         _fill(self._units, tree)
         # Links of copied parts that contain white space, in the order of the source.
@@ -75,6 +77,18 @@ class _Placement:
             for index, unit in enumerate(self._units)
             for source in unit.sources
         )
+
+    def _with_sign(self, unit: Unit, node: Node | None) -> Node | None:
+        """The node of a unit; of a comma or the like, the first around it that has one too."""
+        sign = self._target[slice(*unit.span)]
+        while (
+            sign[0] in _SIGNS
+            and node is not None
+            and node.parent is not None
+            and sign not in self._tree.text[node.start : node.end]
+        ):
+            node = node.parent
+        return node
 
     def _place_quotes(self) -> None:
         marks = [unit for unit in self._units if self._target[slice(*unit.span)] in QUOTES]
@@ -219,6 +233,9 @@ class _Placement:
 
     def _neighbour(self, node: Node, low: int, high: int) -> int:
         """The unit before which a node without words belongs, by the words next to it."""
+        parent = node.parent
+        if node.is_mark and parent and parent.opening and parent.start < node.start == parent.end:
+            return high  # behind all words of the element: ruby
         if node.is_mark and not self._touches_next(node):
             return min(max(self._behind_word(node), low), high)
         before, after = self._linked_before(node.start), self._linked_after(node.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,20 @@ def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[
     return "".join(_Renderer(tree, target, links, encode).write(place(tree, target, links)))
 
 
+def _side_by_side(root: Node) -> tuple[set[int], set[int]]:
+    """The orders of atoms with another one directly behind them, and with one before them."""
+    earlier: set[int] = set()
+    later: set[int] = set()
+    nodes = [root]
+    for node in nodes:
+        nodes += node.children
+        for one, other in itertools.pairwise(node.children):
+            if one.start == one.end == other.start == other.end:
+                earlier.add(one.order)
+                later.add(other.order)
+    return earlier, later
+
+
 class _Renderer:
     def __init__(
         self, tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[str], str]
@@ -48,6 +63,8 @@ class _Renderer:
         ]
         self._ends = [link.target.end for link in self._copies]
 
+        self._earlier, self._later = _side_by_side(tree.root)
+
     def write(self, placed: Placed) -> Iterator[str]:
         """A node with its tags."""
         node = placed.node
@@ -60,6 +77,8 @@ class _Renderer:
             yield from self._text(position, child.start)
             yield from self.write(child)
             position = child.end
+            if child.node.is_glued and self._target[position : position + 1] == " ":
+                position += 1
         yield from self._text(position, placed.end)
         yield node.closing
 
@@ -90,8 +109,10 @@ class _Renderer:
     def _spaced(self, node: Node, position: int) -> str:
         """A node without text, with the white space beside it that the translation lacks."""
         text, target = self._tree.text, self._target
-        before = text[node.start - 1 : node.start].isspace() if node.start else False
-        after = text[node.end : node.end + 1].isspace()
+        # Of atoms side by side, just the outer ones stand beside the space.
+        is_first, is_last = node.order not in self._later, node.order not in self._earlier
+        before = is_first and node.start > 0 and text[node.start - 1].isspace()
+        after = is_last and text[node.end : node.end + 1].isspace()
         if node.is_mark and not (before and after):
             return node.content
         lacks_before = before and position > 0 and not target[position - 1].isspace()

@@ -23,6 +23,7 @@ from service.text.markup.document import (
     Verbatim,
 )
 
+_ENDS = tuple(".:;!?…")
 MAX_DEPTH = 100
 """Inline elements in each other, in one run."""
 
@@ -42,6 +43,7 @@ class Node:
         placeholder: what stands for verbatim text in the run's text; "" for others.
         divides: whether nothing may cross it.
         is_mark: whether it stays at the word that it touches.
+        is_glued: whether an element ends with a sign that a word touches; the text has a space.
         children: in order.
     """
 
@@ -57,6 +59,7 @@ class Node:
     placeholder: str = ""
     divides: bool = False
     is_mark: bool = False
+    is_glued: bool = False
     children: list[Node] = field(default_factory=list)
 
     @property
@@ -184,7 +187,7 @@ class _Builder:
             elif index in self._ends:
                 index = self._begin(index)
             elif index in closing:
-                self._end(item.raw)
+                self._end(item.raw, items[index + 1] if index + 1 < len(items) else None)
             else:
                 child = self._child(content=item.raw, divides=not isinstance(item, Atom))
                 child.is_mark = isinstance(item, Atom) and item.is_mark
@@ -208,9 +211,13 @@ class _Builder:
         self._child(content="".join(item.raw for item in inside))
         return end
 
-    def _end(self, raw: str) -> None:
+    def _end(self, raw: str, following: Item | None) -> None:
         node = self._path.pop()
         node.closing, node.end, node.last = raw, self._length, self._count
+        last = self._parts[-1].text[-1:] if self._parts else ""
+        if last in _ENDS and isinstance(following, Chars) and following.text[:1].isalpha():
+            node.is_glued = True
+            self._add_text(" ", "", self._path[-1])
 
     def _add_verbatim(self, item: Verbatim) -> None:
         node = self._child(content=item.raw, placeholder=next(self._placeholders))

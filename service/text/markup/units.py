@@ -14,7 +14,7 @@ from service.text.markup.quotes import QUOTES
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
 
-_WORD = re.compile(rf"\w+(?:['’]\w+)*|[{QUOTES}]|[^\w\s{QUOTES}]+")
+_WORD = re.compile(rf"\w+(?:['’]\w+)*|[{QUOTES}]|[.,;:!?]+|[^\w\s{QUOTES}.,;:!?]+")
 _PUNCTUATION_WEIGHT = 0.5
 
 
@@ -80,7 +80,7 @@ def _refined(text: str, target: str, link: Link) -> list[Unit]:
     words = [Span(*match.span()) for match in _WORD.finditer(target, *link.target)]
     if len(words) < 2:
         return [Unit(word, [link.source]) for word in words]
-    if text[slice(*link.source)] == target[slice(*link.target)]:
+    if _is_copy(text[slice(*link.source)], target[slice(*link.target)]):
         shift = link.source.start - link.target.start
         return [Unit(word, [Span(word.start + shift, word.end + shift)]) for word in words]
     sources = [Span(*match.span()) for match in _WORD.finditer(text, *link.source)]
@@ -88,6 +88,14 @@ def _refined(text: str, target: str, link: Link) -> list[Unit]:
         return [Unit(word, []) for word in words]
     ratio = len(sources) / len(words)
     return [Unit(word, [sources[int((i + 0.5) * ratio)]]) for i, word in enumerate(words)]
+
+
+def _is_copy(source: str, target: str) -> bool:
+    """Whether two parts are the same, but for signs such as the separators of a number."""
+    return len(source) == len(target) and all(
+        one == other or not (one.isalnum() or other.isalnum())
+        for one, other in zip(source, target, strict=True)
+    )
 
 
 def _with_placeholders(tree: RunTree, target: str, units: Sequence[Unit]) -> list[Unit]:

@@ -8,15 +8,22 @@ from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
 from service.text.things.quotes import apostrophes_of, quotes_of
-from service.text.things.runs import lost_run, surplus_run
+from service.text.things.runs import lacks_rest, lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind
 
+_OPENING = ("„", "‚")  # never the last mark
 UNKNOWN = "\ufffd"
 # Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
-_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*]")
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*=]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
+_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
+_NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|roubles?"
+_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
+_UNIT_NAMES = re.compile(
+    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
+)
 _NUMBER_WORDS = {
     "en": re.compile(
         r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
@@ -45,21 +52,33 @@ def flaws(
     source_rest = _without(source, (*source_things, *apostrophes_of(source)))
     if UNKNOWN in rest and UNKNOWN not in source_rest:
         found.append((WarningKind.CHARACTER, UNKNOWN))
-    signs, own = Counter(_SIGNS.findall(rest)), Counter(_SIGNS.findall(source_rest))
-    if signs != own:
-        different = "".join(sorted((signs - own) + (own - signs)))
+    if different := different_signs(source_rest, rest):
         found.append((WarningKind.SIGNS, different))
-    if len(quotes_of(text, things)) != len(quotes_of(source, source_things)):
-        found.append(
-            (WarningKind.QUOTES, "".join(q.text for q in quotes_of(source, source_things)))
-        )
+    quotes, own_quotes = quotes_of(text, things), quotes_of(source, source_things)
+    is_open = bool(quotes) and quotes[-1].text in _OPENING and len(quotes) > 1
+    if len(quotes) != len(own_quotes) or is_open:
+        found.append((WarningKind.QUOTES, "".join(quote.text for quote in own_quotes)))
     if (run := surplus_run(source, text)) is not None:
         found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
     elif (lost := lost_run(source, text)) is not None:
         found.append((WarningKind.REPETITION, source[slice(*lost)][:40]))
-    if not is_plausible(source_rest, rest):
+    if not is_plausible(source_rest, rest) or lacks_rest(source, text):
         found.append((WarningKind.LENGTH, ""))
     return [TranslationWarning(kind, what, source) for kind, what in found]
+
+
+def different_signs(source: str, text: str) -> str:
+    """The signs of stand-ins and placeholders that only one of two texts has."""
+    if not _SIGNS.search(source) and not _SIGNS.search(text):
+        return ""  # the usual case
+    signs, own = Counter(_SIGNS.findall(text)), Counter(_SIGNS.findall(source))
+    return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
+
+
+def added_units(source: str, text: str) -> list[str]:
+    """A currency, or percent, that the translation has behind more numbers than the sentence."""
+    found = _UNITS.findall(text)
+    return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
 
 
 def added_numbers(
@@ -93,14 +112,16 @@ def added_numbers(
 
 def is_plausible(source: str, text: str) -> bool:
     """Whether the length of a translation is plausible for its source."""
+    if len(source) <= 3 * len(text) and len(text) <= 4 * len(source) and _WORD.search(text):
+        return True  # the usual case
     words = _TOKEN.findall(source)
     num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
-    if num_source >= 2 and not num_words and len(words) >= 2:
+    if not num_words and ((num_source >= 2 and len(words) >= 2) or _LONG_WORD.search(source)):
         return False
     if (
-        num_source >= 6
+        num_source >= 4
         and num_words * 3 < num_source
-        and len(text.strip()) * 4 < len(source.strip())
+        and len(text.strip()) * 3 < len(source.strip())
     ):
         return False
     return len(text) <= 4 * len(source) + 60

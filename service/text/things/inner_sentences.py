@@ -10,7 +10,7 @@ from model.bundle.spans import Span
 from service.text.things.attempts import Attempt, Repair
 from service.text.things.edits import Edit, EditedText
 from service.text.things.messages import branches_of
-from service.text.things.quotes import Quote
+from service.text.things.quotes import Quote, quoted_pairs
 from service.text.things.scanned import ScannedSentence
 from service.text.things.things import Form, Thing
 from service.text.things.wanted import Candidate
@@ -76,9 +76,8 @@ def translated_quotes(
 
     There are none if the marks are not in pairs, if there are too many, or if one has flaws.
     """
-    quotes = sentence.quotes
-    pairs = list(zip(quotes[::2], quotes[1::2], strict=False))
-    if len(quotes) % 2 or not 0 < len(pairs) <= _MAX_QUOTED:
+    pairs = quoted_pairs(sentence.quotes)
+    if not 0 < len(pairs) <= _MAX_QUOTED:
         return {}
     built: dict[Span, str] = {}
     for opening, closing in pairs:

@@ -18,7 +18,10 @@ PICTURES = (
     "\u3297\u3299\U0001f000-\U0001faff"
 )
 _MARKS = "\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff"
-_BLOCKS_WITH_SIGNS = (range(0xA0, 0x100), range(0x2000, 0x3400))
+_BLOCKS_WITH_SIGNS = (
+    *(range(0xA0, 0x100), range(0x2B0, 0x300), range(0x1D2C, 0x1DC0)),
+    range(0x2000, 0x3400),
+)
 
 
 def _signs(*, normalised: bool) -> str:
@@ -60,6 +63,7 @@ _CURRENCY_CODES = (
     "|KRW|BRL|MXN|ZAR|ILS|THB|BTC|ETH"
 )
 _AMOUNT = r"\d++(?:[.,'’\u00a0\u202f]\d++)*+"
+_DASHES = r"(?:[.,][-–—]{1,2})"  # for no cents
 _NUMBER = r"\d++(?:[.,:/'’\u00a0\u202f-]\d++)*+"
 # Where a unit stands beside its number, or apart from it.
 _GLUED = (
@@ -68,18 +72,33 @@ _GLUED = (
     "|px|pt|em|rem|ms|min|sec|hrs|hr|h|s|%|‰|°C|°F|°"
 )
 _APART = (
-    "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms"
+    "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms|l|L|cl|dl|g|m|h|V|W|hPa|bar|psi|dB|ha|kcal"
+    "|lbs?|oz|ft|mph|rpm|fps|kN|Nm"
     "|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
 )
-_CLOCK = r"\d{1,2}(?:[:.][0-5]\d)?"
-_HALF = r"(?:[aApP]\.[mM]\.|[aApP]\.?[mM](?![\w]))"
+_CLOCK = r"\d{1,2}(?:[:.][0-5]\d){0,2}"
+_HALF = r"(?:[aApP]\.\s?[mM]\.|[aApP]\.?[mM](?![\w]))"
+_PART_OF_DAY = r"in\sthe\s(?:morning|afternoon|evening)"
+_AT = r"(?:(?<=at\s)|(?<=until\s)|(?<=till\s)|(?<=by\s)|(?<=after\s)|(?<=before\s)|(?<=around\s))"
+_PAST = r"(?:half\spast|(?:quarter|five|ten|twenty|twenty-five)\s(?:past|to))\s"
+_EQUALS = "=≤≥≠≦≧≈→⇒±×∈+"  # beside variables
 _LINKED = r"(?:\s?[-–—]\s?|\s(?:to|until|till|and|or)\s)"
+_BBCODE = (
+    "b|i|u|s|url|img|quote|code|color|size|list|center|email|font|sup|sub|youtube|spoiler|h[1-6]"
+)
+# Words after a full stop whose space is missing, rather than a part of a name in code.
+_COMMON = (
+    "(?:a|all|an|and|are|as|at|be|but|by|can|did|do|for|from|get|go|had|has|have|he|her|his|how|i|if"
+    "|in|is|it|its|just|let|like|me|my|no|not|now|of|on|or|our|she|so|that|the|their|then|there|they"
+    "|this|to|up|was|we|were|what|when|where|which|who|why|will|with|yes|you|your)"
+)
 _LETTERS = "À-ÖØ-öø-ɏͰ-ӿ"
 _MIXED = r"(?:[A-Za-z]{1,20}\d|\d{1,40}[A-Za-z])[A-Za-z0-9]*+"
 
 THING = re.compile(
     rf"""
-    (?P<WORDS> (?<![\w'’.-])(?:[A-Za-z{_LETTERS}][a-z{_LETTERS}]*+,?[ ])++
+    (?P<WORDS> (?<![\w'’.-])(?<![{_EQUALS}][ ])(?:(?!No[ ]\d|{_PAST}\d|[A-Za-z][ ][{_EQUALS}])
+        [A-Za-z{_LETTERS}][a-z{_LETTERS}]*+,?[ ])++
       | &(?:quot|apos|\#0?3[49]|(?<=\w&)(?:rsquo|\#8217|\#x27)(?=;\w)); )  # no things: skipped
   | (?P<CODE> `[^`\n]{{1,200}}+` )
   | (?P<URL> (?<!\w)(?:[A-Za-z][a-z0-9+.-]{{1,15}}+://|mailto:(?=\w)|www\.(?=\w))
@@ -90,45 +109,58 @@ THING = re.compile(
       | \{{%[^\n]{{0,300}}?%\}} | \{{\#[^\n]{{0,200}}?\#\}}              # {{% if x %}}
       | <%[^\n]{{0,300}}?%> | <\?[^\n]{{0,200}}?\?> | \[%[^\n]{{0,200}}?%\]
       | [$%\#@!]?\{{(?=[^{{}}\n]{{0,100}}[\s:,|()\[\]])[^{{}}\n]{{1,100}}+\}}  # {{0:dd MMM}}
-      | (?<!\w)__(?!_)\w{{1,64}}?__(?!\w)                             # __name__
+      | (?<!\w)_{{2,4}}(?!_)\w{{1,64}}?_{{2,4}}(?!\w)                  # __name__
+      | @@\w{{1,64}}?@@ | %%[A-Za-z_]\w{{1,64}}?%% | \#\#\w{{1,64}}?\#\#
+      | \$\$[^$\n]{{1,100}}+\$\$                                       # $$x$$
       | \[\[[\w .:-]{{1,60}}+\]\]
       | &(?!quot;|apos;|\#0?3[49];)(?!(?<=\w&)(?:rsquo|\#8217|\#x27);\w)
-        (?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});                # &amp;
+        (?:amp;(?=\#?\w{{2,8}};))?
+        (?:\#\d{{1,7}}|\#x[\da-fA-F]{{1,6}}|[A-Za-z]{{2,10}}\d{{0,2}});  # &amp;
     )
   | (?P<PLACEHOLDER>
-        </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?>          # <x id="7"/>
+        </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?/?>        # <x id="7"/>
       | </?\d{{1,4}}\s?/?>                                           # <0> </0> <1/>
       | [$%\#@!]?\{{\s?[^\s{{}}]{{0,100}}+\s?\}}                         # {{name}} ${{var}} %{{n}}
       | (?<!%)(?:%%|%(?:\(\w{{1,64}}+\)|\d{{1,2}}\$)?[-+\#0']{{0,3}}(?:\d{{1,3}}|\*)?
         (?:\.(?:\d{{1,3}}|\*))?(?:hh?|ll?|[qjztL])?[diouxXeEfFgGcCrsSaAnp@]
         (?:px|ms|x|s|em|kB|KB|MB|GB|h|min|km|m|cm|mm|kg)?(?![A-Za-z]))++  # %s %1$s %(n)d %d%%
       | (?<![\w%])%L?\d{{1,2}}+(?!\w)                                  # %1
-      | (?<![\w%])%\w{{2,64}}+%                                       # %PATH%
+      | (?<![\w%])%\w{{2,64}}+%(?!\\)                                 # %PATH%
       | (?<![\w$])\$[A-Za-z_]\w{{0,64}}+\$?                            # $HOME
+      | \[/?(?:{_BBCODE})(?:=[^\[\]\n]{{1,200}}+)?\]
       | \[X\d{{1,9}}X\] | \[\d{{1,4}}\]                                # [X7X], of Weblate; [1]
       | (?<![\w@%./+-])@[A-Za-z]\w{{0,63}}+(?:[.-]\w{{1,63}}+){{0,4}}+  # @tom
         (?:@[\w-]{{1,63}}+(?:\.[\w-]{{1,63}}+){{1,4}}+)?
       | (?<![\w:]):[a-z_][a-z0-9_]{{1,40}}+(?![\w:])                  # :name
     )
-  | (?P<SHORTCODE> (?<![\w:])(?::[a-z0-9_+-]{{1,50}}+:)++(?!\w) )
+  | (?P<SHORTCODE> (?<![\d_:])(?::[a-z0-9_+-]{{1,50}}+:)++(?!\w) )
   | (?P<PATH>
         (?<![\w\\:])(?:[A-Za-z]:[\\/](?![\\/])|\\\\[\w.-]{{1,64}}+\\|\.{{1,2}}\\(?=\w)|~\\|%\w{{1,40}}%\\)
         [^\s"'<>|*?,;()]{{0,250}}+                                    # C:\Users\Anna
+        (?:(?:[ ][\w().&-]{{1,40}}+){{1,4}}\\[^\s"'<>|*?,;()]{{0,250}}+){{0,4}}+   # Program Files
       | (?<![\w/.:<>~])(?:~|\.{{1,2}})?/(?=[\w.])[\w.@+~%-]++(?:/[\w.@+~%-]*+)*+     # /etc/hosts
       | (?<![\w/.@-])[\w.@-]{{1,64}}+(?:/[\w.@-]{{1,64}}+){{0,8}}?/[\w-]{{1,64}}\.[A-Za-z]\w{{0,8}}+
     )
-  | (?P<ESCAPE> (?<!\\)(?:\\[nrt])++                                 # \n, two characters
+  | (?P<ESCAPE> (?<!\\)\\[A-Za-z]{{2,20}}+(?=\{{)                    # \textbf{{}}
+      | (?<!\\)(?:\\[nrt])++                                         # \n, two characters
+      | (?<!\\)\\{{2,8}}+[A-Za-z]?(?!\w)                            # \\n
       | \\u[\da-fA-F]{{4}} | \\x[\da-fA-F]{{2}} | (?<!\\)\\(?![nrtux])[A-Za-z]{{2,20}}+(?!\\) )
-  | (?P<TIME> (?<![\w.,:/])(?:{_CLOCK}(?:\s?{_HALF})?{_LINKED})?{_CLOCK}\s?{_HALF}
-      | (?<![\w.,:/])\d{{1,2}}(?:\so['’]clock(?:\sin\sthe\s(?:morning|afternoon|evening))?
-        |(?:[:.][0-5]\d)?\sin\sthe\s(?:morning|afternoon|evening))(?!\w) )
-  | (?P<NUMERO> (?<![\w-])[Nn]os?\.\s?\d++(?:[.,/-]\d++)*+(?!\w) | №\s?\d++ )
+  | (?P<TIME> (?<!\w){_PAST}{_CLOCK}\s?{_HALF}                      # half past 7 pm
+      | (?<![\w.,:/])(?:{_CLOCK}(?:\s?{_HALF})?{_LINKED})?{_CLOCK}\s?{_HALF}
+      | (?<![\w.,:/])\d{{1,2}}(?:\so['’]clock(?:\s{_PART_OF_DAY}|\sat\snight)?
+        |(?:[:.][0-5]\d)?\s{_PART_OF_DAY})(?!\w)
+      | {_AT}\d{{1,2}}(?:[:.][0-5]\d)?\sat\snight(?!\w)
+      | (?<![\w.,:/])12(?:[:.]00)?\s(?:noon|midnight)(?!\w)
+      | {_AT}(?:[01]\d|2[0-3])[0-5]\d\s(?:hours|hrs)(?!\w) )          # 1500 hours
+  | (?P<NUMERO> (?<![\w-])(?:(?:[Nn]os?|NOS?)\.:?|(?<=\w\s)No:?(?=\s))\s?
+        [A-Z]{{0,4}}[-/]?\d++(?:[.,/-][A-Z0-9]++)*+[A-Za-z]?(?!\w) | №\s?\d++ )
   | (?P<AMOUNT> (?<![\w$€£¥])(?:
-        (?:[A-Z]{{1,2}}[$£])\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
-      | [{CURRENCIES}]\s?{_AMOUNT}(?:k|K|M|m|bn|B)?(?!\w)
-      | (?:{_CURRENCY_CODES})[\s\u00a0]?{_AMOUNT}(?!\w)
-      | (?<![.,]){_AMOUNT}[\s\u00a0\u202f]?
-          (?:[{CURRENCIES}](?![\w{{]|\s?\d)|(?:{_CURRENCY_CODES})(?!\w))) )
+        (?:(?:(?<=[\s(])|\A)[-−+])?(?:[A-Z]{{1,2}}[$£]|[{CURRENCIES}])
+        \s?{_AMOUNT}(?:k|K|M|m|bn|B|{_DASHES}|[-–]{_AMOUNT})?(?!\w)
+      | Fr\.\s?{_AMOUNT}{_DASHES}?(?!\w) | (?<![.,]){_AMOUNT}{_DASHES}(?=\s\w)
+      | (?:{_CURRENCY_CODES})[\s\u00a0]?{_AMOUNT}{_DASHES}?(?!\w)
+      | (?<![.,]){_AMOUNT}{_DASHES}?[\s\u00a0\u202f]?
+          (?:[{CURRENCIES}](?![\w{{]|\s?\d)|(?:{_CURRENCY_CODES}|kr|zł|Kč|Ft)(?!\w))) )
   | (?P<FEET> (?<![\w.,])\d++(?:[.,]\d++)?['’′]\s?\d{{1,2}}+(?:[.,]\d++)?(?:["”″]|'')
       | (?<![\w.,])\d++(?:[.,]\d++)?[′″‴] )
   | (?P<PHONE> (?<!\w)\+\d{{1,4}}+[\s-]?(?:[\s-]?\(?\d{{1,5}}+\)?){{2,6}}+(?!\w) )
@@ -145,11 +177,13 @@ THING = re.compile(
         (?:/[^\s<>"'`«»“”„{{}}]*+)?
       | (?<![\w@.-])(?:[\w-]{{1,63}}\.){{1,6}}?(?:{_FILES}|{_FILES.upper()})(?![\w-]|\.\w)
       | (?<![\w@.-])[a-z_]\w{{0,40}}+(?:\.[a-zA-Z_]\w{{1,40}}+){{2,8}}+(?![\w.]\w)   # os.path.join
+      | (?<![\w@.-])[a-z_]\w{{1,40}}+\.(?!{_COMMON}\b)[a-z_]\w{{1,40}}+(?![\w.]\w)  # console.log
       | (?<![\w@.-])\w{{1,40}}+(?:(?:\.|::)\w{{1,40}}+){{0,6}}+\(\)           # run()  Path.open()
       | (?<![\w@.:-])\w{{1,40}}+(?:::\w{{1,40}}+){{1,6}}+                   # std::string
       | (?<!\S)\.[a-z][\w-]{{2,30}}+(?!\S|\.)                           # .gitignore
     )
-  | (?P<IDENTIFIER> (?<!\w)(?:Ctrl|Alt|AltGr|Shift|Cmd|Win|Fn)(?:\+\w{{1,12}}+){{1,4}}+   # Ctrl+C
+  | (?P<IDENTIFIER> (?<!\w)[A-Za-z](?=[ ][{_EQUALS}]) | (?<=[{_EQUALS}][ ])[A-Za-z](?!\w)   # a ≤ b
+      | (?<!\w)(?:Ctrl|Alt|AltGr|Shift|Cmd|Win|Fn)(?:\+\w{{1,12}}+){{1,4}}+   # Ctrl+C
       | (?<![\w&])\#\w++                                   # #travel
       | (?<![\w-])--[a-z][\w-]*+(?:=[^\s"',;]++)? | (?<=[\w`]\s)-[a-zA-Z](?![\w-])
       | (?<!\w)(?=\w{{0,80}}?[^\W_]_++[^\W_])\w++(?:-\w++)*+            # foo_bar
@@ -157,19 +191,23 @@ THING = re.compile(
         [\da-fA-F]{{7,128}}+(?:-[\da-fA-F]{{4,}}+)*+(?!\w)                # UUIDs, hashes
       | (?<![\w.,])(?:[A-Z0-9]{{1,12}}+[-./:]){{0,5}}?{_MIXED}
         (?:[-./:+](?:{_MIXED}|[A-Z0-9]++))*+(?!\w)                      # A1000, ISO-8859-1
+      | (?:(?<=BIC\s)|(?<=BIC:\s)|(?<=SWIFT\s))[A-Z\d]{{8,11}}+(?!\w)
+      | (?<!\w)(?=[A-Z]{{0,20}}?[B-DF-HJ-NP-TV-XZ]{{5}})[A-Z]{{6,30}}+(?!\w)   # XKCDQRST
       | (?<![\w.,])[A-Z]{{1,8}}[-/]\d++(?:[-./][A-Z0-9]++)*+(?!\w)
       | (?<![\w.,])\d++[-/][A-Z]{{1,8}}\d*+(?:[-./][A-Z0-9]++)*+(?!\w)
     )
   | (?P<NAME> (?<![\w'’-])(?=[A-Za-z]{{0,40}}?[a-z][A-Z])[A-Za-z]++(?!\w) )      # getName iPhone
   | (?P<ACRONYM> (?<![\w'’.&-])[A-Z]{{2,6}}(?![\w'’&-]|\.\w) )
   | (?P<SIGN> (?<!\w)(?=\w{{0,40}}?[{NORMALISED}])(?![^\W\d_{_RAISED}]{{3,}}[{_RAISED}]+(?!\w))\w++
-      | [{NORMALISED}]++ )
+      | [{NORMALISED}]++
+      | (?P<line>[-=~*_\#+^.])(?P=line){{4,}}+ )                           # ------
   | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3
       | [{PICTURES}][{_MARKS}]{{0,3}}+(?:\u200d[{PICTURES}][{_MARKS}]{{0,3}}+)*+)++ )
-  | (?P<SYMBOL> [{SYMBOLS}] )
+  | (?P<SYMBOL> [{SYMBOLS}]
+      | (?<!\S)(?:<?[-=]{{1,2}}>|<[-=]{{1,2}}|[!=<>]=|==|&&|\|\||>>|<<|:=)(?!\S) )   # -> >= &&
   | (?P<PRIVATE> [{PRIVATE}]++ )
   | (?P<NUMBER> (?:(?:(?<=[\s(])|\A)[-−+±](?=\d))?
-        (?<!\w)(?<!\d[.,:/'’-]){_NUMBER}(?![\w\u20e3\ufe0f]) )
+        (?<!\w)(?<!\d[.,:/'’-])(?![\uff10-\uff19]){_NUMBER}(?![\w\u20e3\ufe0f]) )
     """,
     re.VERBOSE,
 )
@@ -178,21 +216,29 @@ THING = re.compile(
 SOUND = re.compile(
     r"""(?<![\w'’-])(?:(?i:(?P<unit>[^\W\d_]{2,4})(?P=unit){2,}h?)
       | (?=[a-zA-Z]{0,9}?(?i:(?P<letter>[a-zA-Z])(?P=letter){2}))
-        (?i:[aeou]++h*+|h++m++|m++h*+m*+|z++|b++r++|g++r++|s++h++|w[aeo]++h*+|u++g++h++|e++w++|p++s++t++))(?!\w)""",
+        (?i:[aeou]++h*+|h++m++|m++h*+m*+|z++|b++r++|g++r++|s++h++|w[aeo]++h*+|u++g++h++|e++w++|p++s++t++))(?!\w)
+      | (?<![\w'’-])(?=[A-Za-z]{0,40}?(?P<long>[a-z])(?P=long)(?P=long))[A-Za-z]{4,60}+(?!\w)""",
     re.VERBOSE,
 )
-"""Words that say a sound, however long: hahaha, Aaaah."""
+"""Words that say a sound, however long: hahaha, Aaaah; and drawn-out words: Soooo."""
 
 ATOMIC = re.compile(
-    r"""`[^`\n]{1,200}+` | \{%[^\n]{0,300}?%\} | \{\{[^{}\n]{1,200}+\}\}
+    rf"""(?<!\S)[^\s/\\@_]{{0,100}}+[/\\@_]\S{{0,300}}(?<=\w)(?!\w)   # https://a.org/A.B
+      | (?<![\w.])[A-Za-z_][\w-]{{0,60}}+(?:\.[\w-]{{1,60}}+){{2,8}}+(?!\w)       # java.util.List
+      | (?<![\w.])[\w-]{{1,64}}+\.(?:{_FILES.upper()})(?!\w) | (?<=\d){_DASHES}(?!\d)
+    """
+    r"""| `[^`\n]{1,200}+` | \{%[^\n]{0,300}?%\} | \{\{[^{}\n]{1,200}+\}\}
       | \{[^{}\n]{1,100}+\} | <%[^\n]{0,300}?%> | </?[A-Za-z][^<>\n]{0,300}+>
-      | (?<![\w-])[Nn]os?\.\s?(?=\d) | (?<=\d)\s?[aApP]\.[mM]\.(?=\s+[^\sA-Z]|[,;:)]) """,
+      | (?<![\w-])(?:[Nn]os?|NOS?)\.:?\s?(?=[A-Z]{0,4}[-/]?\d)
+      | (?<=\d)\s?[aApP]\.\s?[mM]\.(?=\s+[^\sA-Z]|[,;:)]) """,
     re.VERBOSE,
 )
 """Things with signs in them that would end a sentence."""
 
 # --- words in another script ----------------------------------------------------------------------
 
+_WIDE = "wide"
+_WRITE_WIDE = frozenset(["CJK", "HIRAGANA", "HANGUL"])
 _RANGES = {
     "LATIN": "A-Za-zªº\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff",
     "GREEK": "\u0370-\u03ff\u1f00-\u1fff",
@@ -217,8 +263,11 @@ _RANGES = {
     "KHMER": "\u1780-\u17ff",
     "HIRAGANA": "\u3040-\u309f",
     "KATAKANA": "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "CJK": "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "CJK": "\u2e80-\u2fdf\u3001-\u3003\u3008-\u3011\u3014-\u301b"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\u3005-\u3007\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff",
+    # Letters and digits that are wide or mathematical.
+    _WIDE: "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff",
     # Of no language that the server knows by its script.
     "": "\u0700-\u074f\u0780-\u07ff\u0800-\u085f\u0a00-\u0a7f\u0b00-\u0b7f\u0f00-\u0fff"
     "\u13a0-\u177f\u1800-\u1aaf\u1b00-\u1c7f\u2c00-\u2c5f\u2c80-\u2cff\u2d30-\u2d7f\ua000-\ua63f\ua6a0-\ua6ff"
@@ -231,12 +280,29 @@ def is_latin(language: str) -> bool:
     return "LATIN" in scripts_of(language)
 
 
+_WITHOUT_ADDED = "af ca da de en es eu fi fr ga gl id is it lb ms nb nl nn no pt sv"
+_ADDED = "\u0100-\u0151\u0154-\u0177\u0179-\u024f\u1e00-\u1eff"  # without œ and Ÿ
+_ADDED_LETTER = re.compile(f"[{_ADDED}]")
+_ADDED_WORD = re.compile(
+    rf"(?<![\w'’-])(?=[{_RANGES['LATIN']}]{{0,40}}?[{_ADDED}])[{_RANGES['LATIN']}]++"
+    rf"(?:[-'’][{_RANGES['LATIN']}]++)*+(?!\w)"
+)
+
+
+def added_letters(text: str, language: str) -> re.Pattern[str] | None:
+    """The pattern of words with Latin letters that a language lacks; None if there are none."""
+    if text.isascii() or language.split("-")[0].lower() not in _WITHOUT_ADDED.split():
+        return None
+    return _ADDED_WORD if _ADDED_LETTER.search(text) else None
+
+
 @functools.lru_cache(64)
 def foreign_words(language: str) -> re.Pattern[str] | None:
     """The pattern of words in scripts that a language lacks; None if its scripts are unknown."""
     own = scripts_of(language)
     if not own:
         return None
-    others = "".join(ranges for script, ranges in _RANGES.items() if script not in own)
+    used = {*own, _WIDE} if _WRITE_WIDE.intersection(own) else own
+    others = "".join(ranges for script, ranges in _RANGES.items() if script not in used)
     marks = "\u0300-\u036f\u200c\u200d\u30fb"
     return re.compile(rf"[{others}][{others}{marks}]*+(?:[ ·'’-][{others}][{others}{marks}]*+)*+")

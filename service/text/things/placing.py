@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from model.bundle.carriers import Carrier
@@ -11,6 +12,10 @@ from service.text.things.edits import Edit, EditedText
 from service.text.things.wanted import Candidate, Needs, overlap
 from service.translation.links import Link
 
+_DOTS = re.compile(r"\.{3}(?!\.)")
+_STRAY = re.compile(r"(?<=\S)[ ]+(?=[,.](?!\S))|(?<=\S[ ])[ ]+")
+_QUOTE_AND_STOP = re.compile(r"[\"”“»]\.\s*\Z")
+_STOP_AND_QUOTE = re.compile(r"(\.)([\"”“»])(?=\s*\Z)")
 _ENDS = ".!?…。！？:;\"'”»)"
 
 
@@ -88,6 +93,19 @@ def without_space(text: str, span: Span) -> Edit:
     """An edit that removes a part of a text, with the space before it."""
     has_space = text[span.start - 1 : span.start] == " "
     return Edit(Span(span.start - has_space, span.end), "")
+
+
+def tidied(source: str, candidate: Candidate) -> Candidate:
+    """The candidate with an ellipsis, spaces and a full stop as the sentence writes them."""
+    text = candidate.text
+    edits = []
+    if "…" in source and "..." not in source:
+        edits += [Edit(Span(*match.span()), "…") for match in _DOTS.finditer(text)]
+    if not _STRAY.search(source):
+        edits += [Edit(Span(*match.span()), "") for match in _STRAY.finditer(text)]
+    if _QUOTE_AND_STOP.search(source) and (match := _STOP_AND_QUOTE.search(text)):
+        edits.append(Edit(Span(*match.span()), match[2] + match[1]))
+    return edited(candidate, edits)
 
 
 def spaced(text: str, span: Span, put: str) -> Edit:

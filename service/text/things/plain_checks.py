@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from service.common.fairness import in_thread
 from service.text.things.carrying import invented_privates
-from service.text.things.checks import UNKNOWN, is_plausible
+from service.text.things.checks import UNKNOWN, different_signs, is_plausible
 from service.text.things.edits import Edit, EditedText
 from service.text.things.placing import edited
 from service.text.things.runs import surplus_run
@@ -52,6 +52,8 @@ def _looked_at(source: str, text: str) -> list[TranslationWarning]:
         if (run := surplus_run(line, translated)) is not None:
             shown = translated[slice(*run)][:_MAX_SHOWN]
             found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
+        if signs := different_signs(line, translated):
+            found.append(TranslationWarning(WarningKind.SIGNS, signs, line[:_MAX_SHOWN]))
         if not is_plausible(line, translated):
             found.append(TranslationWarning(WarningKind.LENGTH, "", line[:_MAX_SHOWN]))
     return found

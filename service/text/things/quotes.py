@@ -15,6 +15,7 @@ _QUOTE = re.compile(
       | (?P<opening>(?<![\w'‘’])['‘‚‹’](?=[^\s'’])) | (?P<closing>(?<=[^\s'‘‚])['’‘›](?![\w'’]))""",
     re.VERBOSE,
 )
+_CLOSING = {"“": "”", "„": "“", "«": "»", "‹": "›", "‘": "’", "‚": "‘"}
 _MAY_BE = re.compile(r"""["“”„«»‟＂‚‹]|&(?:quot|apos|\#0?3[49]);|\\'|(?<!\w)['‘’]""")
 
 
@@ -44,6 +45,21 @@ def apostrophes_of(text: str) -> list[Span]:
     if "\\'" not in text and "&" not in text:
         return []
     return [Span(*match.span()) for match in _APOSTROPHE.finditer(text)]
+
+
+def quoted_pairs(quotes: Iterable[Quote]) -> list[tuple[Quote, Quote]]:
+    """The outermost pairs of marks, in order; none if a mark has no partner."""
+    found: list[tuple[Quote, Quote]] = []
+    opened: list[Quote] = []
+    for quote in quotes:
+        closing = _CLOSING.get(opened[-1].text, opened[-1].text) if opened else ""
+        if quote.text == closing:
+            start = opened.pop()
+            if not opened:
+                found.append((start, quote))
+        else:
+            opened.append(quote)
+    return [] if opened else found
 
 
 def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:

@@ -20,23 +20,25 @@ _RUN = re.compile(
 _SOURCE_RUN = re.compile(r"(?i)([^\W\d_])\1\1|([^\W\d_]{2,4})\2\2")
 _MAX_PERIOD = 6
 _SHORTEST_RUN = 4
+_LINE = 8  # of one sign
 
 
 def has_runs(text: str) -> bool:
     """Whether a text has a repetition that models may continue: "la la la", "hahaha", "aaah"."""
-    words = text.lower().split()
-    before = last = ""
-    for word in words:
-        said = word.strip(",.!?…♪")
-        if said and said == before == last and said.isalpha():
+    words = [word.strip(",.!?…♪()\"'") for word in text.lower().split()]
+    fourth = third = before = last = ""
+    for said in words if len(set(words)) < len(words) - 1 else ():
+        is_third = said == before and (said == last or (said == fourth and third == last))
+        if is_third and said.isalpha():
             return True
-        before, last = last, said
+        fourth, third, before, last = third, before, last, said
     return any(_SOURCE_RUN.search(word) for word in words if _is_dull(word, 3))
 
 
 def _is_dull(word: str, least: int) -> bool:
     """Whether a word has so few different characters that it may repeat itself."""
-    return len(word) > least and len(set(word)) * 2 <= len(word) + 2
+    length = len(word)
+    return length > least and len(set(word)) <= min(length - 2, length // 2 + 1)
 
 
 class RepeatedRun(NamedTuple):
@@ -80,8 +82,24 @@ def lost_run(source: str, text: str) -> Span | None:
     if own is None or own.length * 5 < len(source.strip()) * 3:
         return None
     found = _longest(text)
-    count = found.num_units if found else 0
+    is_alike = found is not None and (found.unit > 1 or own.unit == 1)
+    count = found.num_units if found is not None and is_alike else 0
     return own.span if count * 2 < own.num_units else None
+
+
+def lacks_rest(source: str, text: str) -> bool:
+    """Whether a source has words beside its run, and the translation only a run."""
+    own = _longest(source)
+    found = _longest(text) if own is not None else None
+    if own is None or found is None:
+        return False
+    return len(_beside(source, own)) > 1 and not _beside(text, found)
+
+
+def _beside(text: str, run: RepeatedRun) -> list[str]:
+    """The words beside a run, without those that it repeats."""
+    repeated = set(_TOKEN.findall(text[slice(*run.span)].lower()))
+    return [word for word in _TOKEN.findall(text.lower()) if word not in repeated]
 
 
 def own_run(source: str) -> Span | None:
@@ -117,7 +135,7 @@ def _runs_in_words(text: str) -> Iterator[RepeatedRun]:
         start = text.index(word, start)
         for match in _RUN.finditer(word):
             unit = next(group for group in match.groups() if group)
-            if any(map(str.isalnum, unit)):
+            if any(map(str.isalnum, unit)) or (len(unit) == 1 and len(match.group()) > _LINE):
                 yield RepeatedRun(Span(start + match.start(), start + match.end()), len(unit))
         start += len(word)
 

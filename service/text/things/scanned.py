@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from service.text.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
+from service.text.things.checks import different_signs
 from service.text.things.letter_case import LetterCase, letter_case
 from service.text.things.quotes import Quote, apostrophes_of, quotes_of
 from service.text.things.runs import has_runs
@@ -66,7 +67,8 @@ class ScannedSentence:
         has_any = sentence.things or sentence.terms or sentence.quotes or apostrophes_of(text)
         if has_any or sentence.case is not LetterCase.USUAL:
             return sentence
-        return sentence if rules.kinds and has_runs(text) else None
+        has_sign = "…" in text or different_signs(text, "")
+        return sentence if rules.kinds and (has_sign or has_runs(text)) else None
 
     @classmethod
     def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
+from service.text.spacing import gaps_of
 from service.text.things.attempts import Attempt, Draft, Repair, rank
 from service.text.things.carrying import invented, needs_carrier
-from service.text.things.checks import added_numbers, flaws
+from service.text.things.checks import added_numbers, added_units, flaws
 from service.text.things.edits import Edit, EditedText
 from service.text.things.inner_sentences import (
     as_escaped,
@@ -30,6 +31,7 @@ from service.text.things.placing import (
     linked_place,
     place,
     spaced,
+    tidied,
     with_tokens,
     without_space,
 )
@@ -38,7 +40,8 @@ from service.text.things.runs import own_run, without_run
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.term_uses import in_cases, used
 from service.text.things.things import Form
-from service.text.things.wanted import Candidate, term_needs, thing_needs, with_units
+from service.text.things.unit_links import with_things, with_units
+from service.text.things.wanted import Candidate, term_needs, thing_needs
 from service.translation.blank_retries import has_word
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
@@ -114,11 +117,11 @@ class SentenceRepair:
             best = yield from self._with_terms(draft, best)
         if self._terms:
             best = in_cases(best, self._sentence.terms, self._terms)
-            if self._links:
-                best = with_units(best, self._sentence.terms, self._terms)
-        best = self._without_invented(best)
-        best = self._things.with_spaces(best, self._sentence.text)
-        best = self._restored(self._escaped(best))
+        if self._links:
+            best = with_units(best, self._sentence.terms, self._terms)
+            best = with_things(best, self._things, self._built)
+        best = self._things.with_spaces(self._without_invented(best), self._sentence.text)
+        best = tidied(self._sentence.text, self._restored(self._escaped(best)))
         if has_word(self._sentence.text) and not has_word(best.text):
             best = copied(self._sentence.text)
         self.warnings = self._all_warnings(best)
@@ -152,10 +155,9 @@ class SentenceRepair:
         return draft
 
     def _restored(self, candidate: Candidate) -> Candidate:
-        case = self._sentence.case
+        case, found = self._sentence.case, self._places(candidate)
         if case is LetterCase.USUAL:
             return candidate
-        found = self._places(candidate)
         return replace(candidate, text=restored(candidate.text, case, self._rules.target, found))
 
     # --- things ----------------------------------------------------------------------------------
@@ -174,8 +176,7 @@ class SentenceRepair:
         return with_tokens(self._work, places, carriers, self._forms, self._plain())
 
     def _fragile(self) -> dict[Span, str]:
-        things = self._sentence.things
-        built, carriers = self._built, self._rules.carriers
+        things, built, carriers = self._sentence.things, self._built, self._rules.carriers
         return {t.span: t.text for t in things if t.span in built or needs_carrier(t, carriers)}
 
     def _plain(self) -> Iterator[Edit]:
@@ -185,6 +186,8 @@ class SentenceRepair:
             if quote.is_escaped:
                 yield Edit(quote.span, "'" if "'" in quote.text or "39" in quote.text else '"')
         yield from (Edit(span, "'") for span in apostrophes_of(self._work))
+        gaps = gaps_of(self._work, self._sentence.things)
+        yield from (Edit(Span(gap, gap), " ") for gap in gaps)
 
     def _candidate(self, draft: Draft) -> Candidate:
         """The translation, with what the model wrote in another letter case and so on put right."""
@@ -210,12 +213,13 @@ class SentenceRepair:
         return num_wrong + len(self._added(candidate))
 
     def _added(self, candidate: Candidate) -> list[str]:
-        """Numbers that the sentence doesn't have."""
+        """Numbers and currencies that the sentence doesn't have."""
         if not self._sentence.things:
             return []
         text, places = self._sentence.text, self._places(candidate)
         spans = [thing.span for thing in self._sentence.things]
-        return added_numbers(text, candidate.text, spans, places, self._rules.source)
+        added = added_numbers(text, candidate.text, spans, places, self._rules.source)
+        return added + added_units(text, candidate.text)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
@@ -288,11 +292,8 @@ class SentenceRepair:
 
     def _without_invented(self, candidate: Candidate) -> Candidate:
         """The candidate without carriers that the model made up."""
-        spans = invented(
-            candidate.text,
-            (*self._rules.carriers, *DEFAULT_CARRIERS),
-            *(self._sentence.text, self._forms, *self._built.values()),
-        )
+        known = (self._sentence.text, self._forms, *self._built.values())
+        spans = invented(candidate.text, (*self._rules.carriers, *DEFAULT_CARRIERS), *known)
         self._invented = [candidate.text[slice(*span)] for span in spans]
         return edited(candidate, [without_space(candidate.text, span) for span in spans])
 

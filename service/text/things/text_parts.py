@@ -21,9 +21,22 @@ _MAX_SENTENCE = 2000
 # With more things, a sentence is a table or a log: it is left to the model.
 _MAX_THINGS = 50
 _MAX_TERMS = 50
+_QUOTES = "\"'“”„‘’‚«»`"
 _ENDS = re.compile(r"[.!?:;\n\r\v\f\x1c-\x1e\x85\u2028\u2029\"'“”„]")
 # A match begins with the first of some spaces: linear time.
-_ESCAPES = re.compile(r"(?<!\s)\s*+(?<!\\)(?P<escapes>\\[nrt](?:\s*+\\[nrt])*+)\s*+")
+_ESCAPES = r"(?P<escapes>(?<!\\)\\[nrt](?:\s*+\\[nrt])*+)"
+# {% if x %}, {% else %}, {{#if x}}, {{/if}}
+_WORDS = (
+    r"(?:if|elif|elsif|elseif|else|unless|for|foreach|each|while|case|when|switch|range|block|empty"
+    r"|end\w{0,20})"
+)
+_BLOCK = (
+    rf"(?:\{{%-?\s?{_WORDS}\b[^\n]{{0,300}}?%\}}|<%-?\s?{_WORDS}\b[^\n]{{0,300}}?%>"
+    rf"|\{{\{{-?\s?(?:[#/^]|{_WORDS}\b)[^{{}}\n]{{0,200}}+\}}\}})"
+)
+_CUTS = re.compile(
+    rf"(?<!\s)\s*+(?:{_ESCAPES}|(?P<blocks>{_BLOCK}(?:\s*+{_BLOCK})*+(?:[,;:](?=\s))?))\s*+"
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ def may_need_care(text: str, rules: TermRules) -> bool:
 
 
 def _may_have_any(text: str, language: str) -> bool:
-    return may_have_things(text, language) or may_have_quotes(text)
+    return may_have_things(text, language) or may_have_quotes(text) or "…" in text
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:
@@ -95,21 +108,27 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[
 def _segments(
     text: str, rules: TermRules, split_sentences: bool
 ) -> Iterator[tuple[str, str, bool]]:
-    """The sentences of a text: what stands before each, the sentence, whether an escape does.
+    """The sentences of a text: what stands before each, the sentence, whether a cut does.
 
-    Escapes of line breaks and tabs divide sentences as line breaks do.
+    Escapes of line breaks and tabs divide sentences as line breaks do, and so do the tags of a
+    template that choose or repeat what is between them.
     """
     if not split_sentences:
         yield from ((each.separator, each.text, False) for each in whole_text(text, rules.source))
         return
-    cuts = "\\" in text and ThingKind.PLACEHOLDER in rules.kinds
+    has_any = "\\" in text or "{%" in text or "{{" in text or "<%" in text
+    cuts = has_any and ThingKind.PLACEHOLDER in rules.kinds
     before, is_cut = "", False
     for segment in _whole_segments(text, rules):
         before += segment.separator
         end = 0
-        for match in _ESCAPES.finditer(segment.text) if cuts else ():
+        for match in _CUTS.finditer(segment.text) if cuts else ():
             place = match.span("escapes")
-            if may_be_word(segment.text, *place) or is_in_path(segment.text, place[0]):
+            if match["escapes"] and (
+                _is_quoted(segment.text, *place)
+                or may_be_word(segment.text, *place)
+                or is_in_path(segment.text, place[0])
+            ):
                 continue
             if line := segment.text[end : match.start()]:
                 yield before, line, is_cut
@@ -120,6 +139,12 @@ def _segments(
             before, is_cut = "", False
     if before:
         yield before, "", is_cut
+
+
+def _is_quoted(text: str, start: int, end: int) -> bool:
+    """Whether a part stands alone between quotation marks: a sign that is spoken of."""
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    return bool(before) and bool(after) and before in _QUOTES and after in _QUOTES
 
 
 def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -10,6 +11,16 @@ from service.text.things.things import Form, Thing
 
 _SPACES = (" ", "\u00a0", "\u202f", "")
 _NUMBER = re.compile(r"\d++(?:[.,'’\u00a0\u202f]\d++)*+")
+# An amount: its minus, currency, number or range, dash for no cents, and what stands behind.
+_AMOUNT_PARTS = ("minus", "before", "number", "dash", "after")
+_AMOUNT = re.compile(
+    r"(?P<minus>[-−+])?(?P<before>\D+?)?\s?"
+    r"(?P<number>\d++(?:[.,'’\u00a0\u202f]\d++)*+(?:[-–]\d++(?:[.,'’]\d++)*+)?)"
+    r"(?P<dash>[.,][-–—]{1,2})?\s?(?P<after>\D*)"
+)
+_DASH = re.compile(r"[.,][-–—]{1,2}(?!\d)")
+_MINUSES = ("-", "−", "–", "minus ", "Minus ")
+_NUMERO = re.compile(r"(?:nos?\.?:?|№)\s?", re.IGNORECASE)
 _LANGUAGES_OF_NUMERO = {
     "de": ("Nr. {}", "Nummer {}", "Nr.\u00a0{}", "Nrn. {}"),
     "fr": ("n° {}", "numéro {}", "nº {}", "no {}"),
@@ -36,6 +47,13 @@ _SAID = {
         "°C": "Grad Celsius|Grad C",
         "°F": "Grad Fahrenheit",
         "°": "Grad",
+        "L": "Liter|Litern",
+        "V": "Volt",
+        "W": "Watt",
+        "dB": "Dezibel",
+        "ha": "Hektar",
+        "bar": "Bar",
+        "kcal": "Kilokalorien",
         "km/h": "Kilometer pro Stunde|Stundenkilometer",
         "km": "Kilometer|Kilometern",
         "m": "Meter|Metern",
@@ -113,19 +131,16 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
     if thing.form is Form.TIME:
         return _time(text, target)
     if thing.form is Form.NUMERO:
-        number = _NUMBER.search(text)
-        patterns = _LANGUAGES_OF_NUMERO.get(language, ())
-        said = [form.format(number.group()) for form in patterns] if number else []
-        given = (
-            f"{'N' if text[0].isupper() else 'n'}umber {number.group()}"
-            if said and number
-            else None
-        )
-        return ThingForms(
-            (*said, text), is_exact=False, given=given if source[:2] == "en" else None
-        )
+        return _numero(text, source, language)
     if thing.form is Form.AMOUNT:
-        return ThingForms(_amount(text, source, target, language), is_exact=False)
+        right = _amount(text, source, target, language)
+        dash = _DASH.search(text)
+        if dash is None:
+            return ThingForms(right, is_exact=False)
+        # The model takes the dash for one of the sentence.
+        given = text.replace(dash[0], "")
+        wrong = _amount(given, source, target, language)
+        return ThingForms(right, wrong, is_exact=False, given=given)
     if thing.form is Form.UNIT:
         return ThingForms(_unit(text, source, target, language), is_exact=False)
     if thing.form is Form.ORDINAL:
@@ -134,7 +149,24 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         return _converted(_decade(text, language), text)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
+    if thing.form is Form.LATIN:  # Škoda, Škodas
+        return ThingForms((text, text + "s"))
     return ThingForms((text,), is_exact=thing.form is not Form.ACRONYM)
+
+
+def _numero(text: str, source: str, language: str) -> ThingForms:
+    number = _NUMERO.sub("", text)
+    said = [form.format(number) for form in _LANGUAGES_OF_NUMERO.get(language, ())]
+    if language == "de" and text.startswith("NO"):
+        said.append(f"NUMMER {number}")
+    mark = ":" if ":" in text else ""
+    if mark:
+        with_mark = [form[: -len(number)].rstrip() + f": {number}" for form in said]
+        said = [*with_mark, *said]
+    given = f"{'N' if text[0].isupper() else 'n'}umber{mark} {number}"
+    return ThingForms(
+        (*said, text), is_exact=False, given=given if said and source[:2] == "en" else None
+    )
 
 
 def _converted(right: tuple[str, ...], text: str) -> ThingForms:
@@ -170,7 +202,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     number = text[len(sign) :]
     written = number_forms.forms(number, source, target)
     if sign:
-        signs = ("-", "−", "–", "minus ", "Minus ") if sign in "-−" else (sign,)
+        signs = _MINUSES if sign in "-−" else (sign,)
         return ThingForms(
             tuple(dict.fromkeys(s + form for s in (sign, *signs) for form in written)),
             is_exact=False,
@@ -186,30 +218,37 @@ def _written(number: str, source: str, target: str) -> tuple[str, ...]:
 
 
 def _amount(text: str, source: str, target: str, language: str) -> tuple[str, ...]:
-    match = _NUMBER.search(text)
-    assert match is not None, "an amount has a number"
-    before, after = text[: match.start()].strip(), text[match.end() :].strip()
-    scale = ""
-    if before:
-        sign, scale = before, after
-    else:
-        sign = after
-    numbers = _written(match.group(), source, target)
-    best = text.replace(match.group(), numbers[0])
-    found = [best]
+    match = _AMOUNT.fullmatch(text)
+    assert match is not None, "it is an amount"
+    minus, before, number, dash, after = (match[name] or "" for name in _AMOUNT_PARTS)
+    sign, scale = (before, after) if before else (after, "")
+    numbers = [_ranged(n) for n in _written(number, source, target)]
     said = _SAID.get(language, {}).get(sign[-1:] if sign[-1:] in "$£" and sign != "$" else sign, "")
     names = [sign, *said.split("|")] if said else [sign]
     if sign[-1:] == "$" and sign != "$" and language == "de":
         names = [sign, f"{sign[:-1]}-Dollar"]
-    scales = [scale, *_SCALES.get(language, {}).get(scale, "").split("|")] if scale else [""]
+    scales = [scale, *filter(None, _SCALES.get(language, {}).get(scale, "").split("|"))]
     if not scale:
-        scales += _BIG.get(language, ())
-    for number in numbers:
+        scales = [dash] if dash else ["", *_BIG.get(language, ())]
+    minuses = _MINUSES if minus and minus in "-−" else (minus,)
+    found = [text.replace(number, numbers[0][0])]
+    for written in itertools.chain.from_iterable(numbers):
         for scaled in scales:
-            amount = number + scaled
-            found += [sign + space + amount for space in _SPACES]
-            found += [amount + space + name for name in names for space in _SPACES if name]
+            amount = written + scaled
+            plain = [sign + space + amount for space in _SPACES] if sign else [amount]
+            plain += [amount + space + name for name in names for space in _SPACES if name]
+            found += [m + form for form in plain for m in minuses]
+            if minus:
+                found += [sign + m + amount for m in minuses]
     return tuple(dict.fromkeys(found))
+
+
+def _ranged(number: str) -> tuple[str, ...]:
+    """Forms of a range of numbers; a single number as it is."""
+    for mark in "-–":
+        if mark in number:
+            return tuple(number.replace(mark, other) for other in ("-", "–", " bis ", " – "))
+    return (number,)
 
 
 def _unit(text: str, source: str, target: str, language: str) -> tuple[str, ...]:
@@ -219,11 +258,12 @@ def _unit(text: str, source: str, target: str, language: str) -> tuple[str, ...]
     numbers = _written(match.group(), source, target)
     said = _SAID.get(language, {}).get(unit, "")
     names = [unit, *said.split("|")] if said else [unit]
-    signs = ("-", "−", "–", "minus ", "Minus ") if sign and sign in "-−" else (sign,)
+    signs = _MINUSES if sign and sign in "-−" else (sign,)
     found = [text.replace(match.group(), numbers[0])]
     spelled = number_forms.words(match.group(), target)
     for number in (*numbers, *spelled, *(word.capitalize() for word in spelled)):
-        found += [s + number + space + name for s in signs for name in names for space in _SPACES]
+        spaces = (*_SPACES, "-")  # 100-Meter-Lauf
+        found += [s + number + space + name for s in signs for name in names for space in spaces]
     return tuple(dict.fromkeys(found))
 
 

@@ -18,6 +18,7 @@ from service.text.things.patterns import (
     SOUND,
     SYMBOLS,
     THING,
+    added_letters,
     foreign_words,
     is_latin,
 )
@@ -75,6 +76,7 @@ class Form(enum.Enum):
     SIGN = "sign"
     PRIVATE = "private"
     SOUND = "sound"
+    LATIN = "latin"
     FOREIGN = ThingKind.FOREIGN
 
 
@@ -99,6 +101,7 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.SIGN: ThingKind.SYMBOL,
     Form.PRIVATE: ThingKind.SYMBOL,
     Form.SOUND: ThingKind.FOREIGN,
+    Form.LATIN: ThingKind.FOREIGN,
 }
 
 
@@ -129,21 +132,22 @@ _FRAGILE = frozenset(
 _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
 # Without one of these characters or patterns, a text has no thing.
-_ASCII_SIGNS = b"0123456789{%$<`@/\\#_[+"
+_ASCII_SIGNS = b"0123456789{%$<>=`@/\\#_[+"
 _SIGN = re.compile(
     rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}{PRIVATE}]"
-    r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|::|\(\)|&\w"
+    r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|[a-z]:[a-z]|::|\(\)|&[\w&]|\|\|"
 )
 _SHAPES = bytes(
     0x41 if 0x41 <= byte <= 0x5A else 0x61 if 0x61 <= byte <= 0x7A else byte for byte in range(256)
 )
-_PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a")
+_PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a", b"&&", b"||")
 # The text before a backslash that belongs to a path of Windows, and is no escape: C:\new
 _IN_PATH = re.compile(
     r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
 )
 _MAX_PATH = 260
 _BEFORE_BREAKS = tuple(".!?:;,…")
+_NOON = re.compile(r"(?<!\w)(?<!after-)(?:noon|midnight)(?![\w-])")  # beside other times
 _CLOSING = {")": "(", "]": "["}
 
 
@@ -163,7 +167,7 @@ def may_have_things(text: str, language: str = "en") -> bool:
             return True
     elif _SIGN.search(text):
         return True
-    if has_runs(text):
+    if has_runs(text) or added_letters(text, language):
         return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
@@ -193,8 +197,12 @@ def find_things(
     found += _found(text, end, len(text))
     if ThingKind.FOREIGN in kinds and (foreign := foreign_words(language)):
         found = _merged(found, Form.FOREIGN, foreign, text)
+        if added := added_letters(text, language):
+            found = _merged(found, Form.LATIN, added, text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, SOUND, text)
+    if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
+        found = _merged(found, Form.TIME, _NOON, text)
     found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]
 

@@ -6,14 +6,22 @@ import re
 from dataclasses import dataclass
 
 _TIME = re.compile(
-    r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?:\s?(?P<half>[ap])\.?m\.?)?"
+    r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?)?"
+    r"(?:\s?(?P<half>[ap])\.?\s?m\.?)?"
     r"(?P<link>\s?[-–—]\s?|\s(?:to|until|till|and|or)\s))?"
-    r"(?P<hour2>\d{1,2})(?:[:.](?P<minute2>\d\d))?\s?(?P<half2>[ap])\.?m\.?",
+    r"(?P<hour2>\d{1,2})(?:[:.](?P<minute2>\d\d)(?:[:.](?P<second2>\d\d))?)?"
+    r"\s?(?P<half2>[ap])\.?\s?m\.?",
     re.IGNORECASE,
 )
 _O_CLOCK = re.compile(
-    r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\sin\sthe\s(\w+))?", re.IGNORECASE
+    r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\s(?:in\sthe|at)\s(\w+))?", re.IGNORECASE
 )
+_PAST = re.compile(r"(half|quarter|[\w-]+)\s(past|to)\s(\d{1,2})(\s?[ap]\.?\s?m\.?)", re.IGNORECASE)
+NOON = ("noon", "midnight")
+"""Words for times, which are things beside other times."""
+_MINUTES = {"half": 30, "quarter": 15, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
+_NOON = re.compile(r"(?:12(?:[:.]00)?\s)?(noon|midnight)")
+_HOURS_IN_DIGITS = re.compile(r"(\d\d)(\d\d)\s(?:hours|hrs)")
 _DIGITS_ONLY = "bg cs da el es et fi hr hu it lt lv nb nn no pl pt ro ru sk sl sr sv tr uk"
 # The whole hour, and hour and minute.
 _FORMATS = {
@@ -31,6 +39,14 @@ _HALVES = {
     "de": {"a": ("morgens", "früh", "vormittags", "am Morgen", "am Vormittag", "nachts"),
            "p": ("nachmittags", "abends", "am Nachmittag", "am Abend", "nachts")},
 }  # fmt: skip
+# Noon and midnight.
+_NOONS = {
+    "de": ("Mittag mittags Mittags", "Mitternacht mitternachts Mitternachts"),
+    "fr": ("midi Midi", "minuit Minuit"),
+    "es": ("mediodía", "medianoche"),
+    "it": ("mezzogiorno", "mezzanotte"),
+    "nl": ("middag", "middernacht"),
+}
 _GERMAN = """
 zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
 vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
@@ -41,24 +57,33 @@ _HOURS = _GERMAN.split()
 
 @dataclass(frozen=True)
 class ClockTime:
-    """A time, in hours from 0 to 23 and minutes."""
+    """A time, in hours from 0 to 23, minutes and seconds (two digits; none if empty)."""
 
     hour: int
     minute: int
+    second: str = ""
 
     def digits(self) -> str:
         """The time in digits, such as 16:45."""
-        return f"{self.hour}:{self.minute:02}"
+        return f"{self.hour}:{self._minute}"
+
+    @property
+    def _minute(self) -> str:
+        return f"{self.minute:02}" + (f":{self.second}" if self.second else "")
+
+    @property
+    def _is_full(self) -> bool:
+        return not self.minute and not self.second
 
     def written(self, language: str) -> str:
         """The time as a language with the 24-hour clock writes it."""
         whole, full = _FORMATS[language]
-        return (full if self.minute else whole).format(h=self.hour, m=f"{self.minute:02}")
+        return (whole if self._is_full else full).format(h=self.hour, m=self._minute)
 
     def forms(self, language: str) -> tuple[str, ...]:
         """All forms of the time that are right in a language, the preferred one first."""
         whole, full = _FORMATS[language]
-        minute = f"{self.minute:02}"
+        minute = self._minute
         hours = dict.fromkeys((str(self.hour), f"{self.hour:02}"))
         found = [self.written(language)]
         for hour in hours:
@@ -67,9 +92,13 @@ class ClockTime:
                 full.format(h=hour, m=minute).replace(":", "."),
             ]
             found += [f"{hour}:{minute}", f"{hour}.{minute}"]
-            if not self.minute:
+            if self._is_full:
                 found.append(whole.format(h=hour))
-        if language in _HALVES and not self.minute:
+        if self.hour % 12 == 0 and self._is_full:
+            found += _NOONS.get(language, ("", ""))[self.hour == 0].split()
+            if self.hour == 0:
+                found += [form.replace("0", "24", 1) for form in (self.written(language), "0:00")]
+        if language in _HALVES and self._is_full:
             half = "p" if self.hour >= 12 else "a"
             short = self.hour % 12 or 12
             hours_said = (f"{short} Uhr", f"{_HOURS[self.hour % 12]} Uhr")
@@ -113,16 +142,13 @@ class Times:
 
 def parsed(text: str) -> Times | None:
     """The times that a string says in the twelve-hour clock; None if it is no such time."""
-    if match := _O_CLOCK.fullmatch(text):
-        hour, minute, part = int(match[1]), int(match[2] or 0), match[3]
-        if part is None or not 1 <= hour <= 12:
-            return None
-        return Times((_clock(hour, minute, "a" if part.lower() == "morning" else "p"),))
+    if (time := _in_words(text)) is not None:
+        return Times((time,))
     match = _TIME.fullmatch(text)
     if match is None or not 1 <= int(match["hour2"]) <= 12:
         return None
     half = match["half2"].lower()
-    second = _clock(int(match["hour2"]), int(match["minute2"] or 0), half)
+    second = _clock(int(match["hour2"]), int(match["minute2"] or 0), half, match["second2"])
     if match["hour"] is None:
         return Times((second,))
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
@@ -131,10 +157,32 @@ def parsed(text: str) -> Times | None:
     if match["half"] is None:
         # "6 to 7 pm" is all after noon; "11 to 1 pm" begins before.
         is_same = hour % 12 <= int(match["hour2"]) % 12
-        first = _clock(hour, minute, half if is_same else "p" if half == "a" else "a")
+        early = "p" if half == "a" else "a"
+        first = _clock(hour, minute, half if is_same else early, match["second"])
     else:
-        first = _clock(hour, minute, match["half"].lower())
+        first = _clock(hour, minute, match["half"].lower(), match["second"])
     return Times((first, second), match["link"])
+
+
+def _in_words(text: str) -> ClockTime | None:
+    """The time that a string says without am or pm, or with a part of the hour before it."""
+    if match := _NOON.fullmatch(text):
+        return ClockTime(12 if match[1] == "noon" else 0, 0)
+    if match := _HOURS_IN_DIGITS.fullmatch(text):
+        return ClockTime(int(match[1]), int(match[2]))
+    if match := _PAST.fullmatch(text):
+        minutes, hours = _MINUTES.get(match[1].lower()), int(match[3])
+        if minutes is None or not 1 <= hours <= 12:
+            return None
+        whole = _clock(hours, 0, "p" if "p" in match[4].lower() else "a")
+        past = 60 * whole.hour + (minutes if match[2].lower() == "past" else -minutes)
+        return ClockTime(past // 60 % 24, past % 60)
+    match = _O_CLOCK.fullmatch(text)
+    if match is None or match[3] is None or not 1 <= int(match[1]) <= 12:
+        return None
+    hour, part = int(match[1]), match[3].lower()
+    is_early = part == "morning" or (part == "night" and (hour < 6 or hour == 12))
+    return _clock(hour, int(match[2] or 0), "a" if is_early else "p")
 
 
 def writes_24_hours(target: str) -> bool:
@@ -144,7 +192,7 @@ def writes_24_hours(target: str) -> bool:
 
 def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
     """Forms of the same minute in all other hours, which models write by mistake."""
-    hours = (ClockTime(hour, time.minute) for hour in range(25) if hour != time.hour)
+    hours = (ClockTime(hour, time.minute, time.second) for hour in range(25) if hour != time.hour)
     language = _subtag(target)
     whole = _FORMATS[language][0]
     forms = [hour.forms(language)[:3] for hour in hours]
@@ -152,8 +200,8 @@ def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(longest), key=len, reverse=True))
 
 
-def _clock(hour: int, minute: int, half: str) -> ClockTime:
-    return ClockTime(hour % 12 + (12 if half == "p" else 0), minute)
+def _clock(hour: int, minute: int, half: str, second: str | None = None) -> ClockTime:
+    return ClockTime(hour % 12 + (12 if half == "p" else 0), minute, second or "")
 
 
 def _subtag(language: str) -> str:

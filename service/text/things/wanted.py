@@ -13,6 +13,7 @@ from service.text.glossaries.glossary import TermMatch
 from service.text.things.edits import Edit
 from service.text.things.thing_forms import forms_of
 from service.text.things.things import Form, Occurrences, Thing
+from service.text.things.times import NOON, writes_24_hours
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
@@ -121,6 +122,11 @@ class Needs:
         if text not in self._found:
             self._found[text] = Occurrences(text, self._wanted, self._parts).spans
         return self._found[text]
+
+    def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
+        """The places of each need in the sentence, and those in a candidate."""
+        for name, spans in self.found(candidate).items():
+            yield self._needs[name].spans, spans
 
     def num_wrong(self, candidate: Candidate) -> int:
         """The number of strings that a candidate lacks, or has too often."""
@@ -241,6 +247,8 @@ def thing_needs(
     needs: dict[str, Need] = {}
     amounts: dict[str, str] = {}  # the name of the need by each form of an amount
     for name, same in places.items():
+        if name in NOON and not writes_24_hours(target):
+            continue  # a word like others
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
             put = built[same[0].span]
@@ -301,27 +309,6 @@ def paired(
     if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
         linked = [[place] for place in places]  # in the order of the sentence
     return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
-
-
-def with_units(candidate: Candidate, matches: Sequence[TermMatch], terms: Needs) -> Candidate:
-    """The candidate with a link from each term to its translation, as one piece.
-
-    Args:
-        candidate: a candidate with links of words.
-        matches: the terms of the sentence.
-        terms: the needs of these terms.
-    """
-    units: list[Link] = []
-    for source, places in terms.found(candidate).items():
-        same = [match for match in matches if match.entry.source == source]
-        pairs = paired(same, places, candidate) or [(same[0], place) for place in places]
-        units += (Link(match.span, place, is_unit=True) for match, place in pairs)
-    others = [
-        link
-        for link in candidate.links
-        if not any(overlap(link.target, unit.target) for unit in units)
-    ]
-    return replace(candidate, links=sorted([*others, *units], key=lambda link: link.target))
 
 
 def without_double_stop(text: str, span: Span, put: str) -> Span:

@@ -17,16 +17,62 @@ from service.translation.results import TextResult, WarningKind
 from tests.unit.service.text.scripted_translator import FakeTranslator, stage
 
 FORMS = {
-    Form.TIME: ["4 pm", "6:45am", "12.30pm", "6 to 7 pm", "9am-5pm", "10 o'clock"],
-    Form.AMOUNT: ["$20", "US$3,000", "20 €", "20 CHF", "EUR 5", "£1.50"],
-    Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB"],
+    Form.TIME: [
+        "4 pm",
+        "6:45am",
+        "12.30pm",
+        "6 to 7 pm",
+        "9am-5pm",
+        "10 o'clock",
+        "12 noon",
+        "half past 7 pm",
+        "3:15:20 PM",
+        "7 in the morning",
+    ],
+    Form.AMOUNT: [
+        "$20",
+        "US$3,000",
+        "20 €",
+        "20 CHF",
+        "EUR 5",
+        "£1.50",
+        "€5,–",
+        "5,– €",
+        "$10-20",
+        "300 kr",
+        "$1.2M",
+    ],
+    Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB", "0.5 l", "10 g"],
     Form.ORDINAL: ["5th", "21st"],
     Form.DECADE: ["1990s", "'90s"],
-    Form.NUMERO: ["No. 5", "no. 12", "№ 3"],
-    Form.IDENTIFIER: ["BE0768880101", "COVID-19", "#travel", "foo_bar", "MAX_VALUE", "--dry-run"],
+    Form.NUMERO: ["No. 5", "no. 12", "№ 3", "NO. 5", "No.: 12345", "no. 2024/000333", "No. A-12"],
+    Form.IDENTIFIER: [
+        "BE0768880101",
+        "COVID-19",
+        "#travel",
+        "foo_bar",
+        "MAX_VALUE",
+        "--dry-run",
+        "XKCDQRST",
+    ],
     Form.GROUPS: ["DE89 3704 0044 0532 0130 00", "4111 1111 1111 1111"],
-    Form.HOST: ["docs.python.org", "main.py", "os.path.join", "run()", "std::string"],
-    Form.PATH: ["/etc/hosts", r"C:\new\x.txt", "src/main/a.c", "~/x"],
+    Form.HOST: [
+        "docs.python.org",
+        "main.py",
+        "os.path.join",
+        "run()",
+        "std::string",
+        "console.log",
+        "java.util.List",
+        "My-file_v2.1-final.PDF",
+    ],
+    Form.PATH: [
+        "/etc/hosts",
+        r"C:\new\x.txt",
+        "src/main/a.c",
+        "~/x",
+        r"C:\Program Files (x86)\App",
+    ],
     Form.NAME: ["getName", "iPhone", "YouTube"],
     Form.TEMPLATE: [
         "{% if x %}",
@@ -35,13 +81,24 @@ FORMS = {
         "__name__",
         "&amp;",
         "<%= x %>",
+        *("@@user@@", "##NAME##", "%%NAME%%", "$$x=1$$", "___name___"),
     ],
-    Form.PLACEHOLDER: ["%s%s", "%d%%", "%'d", "{0}", ":name", "<0>"],
+    Form.ESCAPE: [r"\\n"],
+    Form.LATIN: ["Şişli", "Łódź"],
+    Form.PLACEHOLDER: [
+        *("<br/>", "[url=https://a.org]", "[/b]"),
+        "%s%s",
+        "%d%%",
+        "%'d",
+        "{0}",
+        ":name",
+        "<0>",
+    ],
     Form.SHORTCODE: [":smile:", ":+1:"],
-    Form.SIGN: ["½", "x²", "H₂O", "①", "1½"],
+    Form.SIGN: ["½", "x²", "H₂O", "①", "1½", "--------"],
     Form.PRIVATE: ["\ue001", "\uf101\uf102", "\U000f0001"],
-    Form.FOREIGN: ["Киев", "猫", "שלום", "Доброе утро"],
-    Form.SOUND: ["hahaha", "Aaaaah"],
+    Form.FOREIGN: ["Киев", "猫", "שלום", "Доброе утро", "ＡＢ１"],
+    Form.SOUND: ["hahaha", "Aaaaah", "Soooo", "pleeease"],
     Form.FEET: ["5′11″", "6'2\""],
 }
 
@@ -51,6 +108,26 @@ def test_forms_of_things(form: Form) -> None:
     for thing in FORMS[form]:
         for text in (f"We saw {thing} there.", f"It is ({thing}), he said", thing):
             assert [(each.form, each.text) for each in find_things(text)] == [(form, thing)], text
+
+
+@pytest.mark.parametrize(
+    ("text", "things"),
+    [
+        ("He left at 9 p. m. today.", ["9 p. m."]),
+        ("It is quarter to 8 a.m. now", ["quarter to 8 a.m."]),
+        ("He came at 1500 hours and slept at 10 at night.", ["1500 hours", "10 at night"]),
+        ("From 9 am to noon; it is noon.", ["9 am", "noon", "noon"]),
+        ("It is noon.", []),
+        ("a ≤ b and x -> y", ["a", "≤", "b", "->"]),
+        ("A dog -> a cat, b >> c && d", ["->", ">>", "&&"]),
+        ("Chapter No 7 is long, and No 5 too", ["No 7", "No 5"]),
+        ("No 5 dogs; no 5 cats", ["5", "5"]),
+        ("I like it.but not this", []),
+        (r"C:\a and \\x\y to D:\b", [r"C:\a", r"\\x\y", r"D:\b"]),
+    ],
+)
+def test_things_by_their_neighbours(text: str, things: list[str]) -> None:
+    assert [thing.text for thing in find_things(text)] == things
 
 
 @pytest.mark.parametrize("text", ["You MUST NOT go.", "THE DOG IS HERE", "I am OK."])

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle.spans import Span
-from service.text.spacing import without_invented_spaces
+from service.text.spacing import gaps_of, without_invented_spaces
+from service.text.things.things import find_things
 from service.text.things.wanted import Candidate
 from service.translation.links import Link
 
@@ -21,6 +22,12 @@ from service.translation.links import Link
         ("go <b>now</b>.", "gehen <b> jetzt </b> .", "gehen <b>jetzt</b>."),
         ("a <br/> b<br>c", "a <br/> b <br> c", "a <br/> b<br>c"),
         ("[b]Stop[/b], now", "[b] Halt [/b] , jetzt", "[b]Halt[/b], jetzt"),
+        ("<b>Stop.</b>Go", "<b>Halt.</b> Geh", "<b>Halt.</b>Geh"),
+        ("{% if x %}Go{% endif %}", "{% if x %} Geh{% endif %}", "{% if x %}Geh{% endif %}"),
+        ("all&nbsp;rights", "alle &nbsp; Rechte", "alle&nbsp;Rechte"),
+        ("night:smile: you", "Nacht :smile: du", "Nacht:smile: du"),
+        ("`ls`is", "`ls` ist", "`ls`ist"),
+        ("see {{x}}, now", "jetzt {{x}} sehen", "jetzt {{x}} sehen"),
         # Others stay as the model wrote them.
         ("<b> a </b> b", "<b> a </b> b", "<b> a </b> b"),
         ("see {name}, now", "jetzt {name} sehen", "jetzt {name} sehen"),
@@ -32,6 +39,21 @@ from service.translation.links import Link
 )
 def test_spaces_beside_tags(source: str, target: str, expected: str) -> None:
     assert without_invented_spaces(source, Candidate(target)).text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "gaps"),
+    [
+        ("<br/>The dog<br/>The cat", [5, 12, 17]),
+        ("{{#if x}}You have {{n}} items{{else}}No", [9, 29, 37]),
+        ("all&nbsp;rights &ndash; x", [3, 9]),
+        ("[b]The[/b]", [3, 6]),
+        # Endings, letters, brackets and words in pieces.
+        ("{{n}}s {n}th %ss caf&eacute;s &lt;now&gt; un<b>", []),
+    ],
+)
+def test_a_model_reads_a_space_beside_tags(text: str, gaps: list[int]) -> None:
+    assert sorted(set(gaps_of(text, find_things(text)))) == gaps
 
 
 @given(source=st.text("a <b>/.[", max_size=20), target=st.text("a <b>/.[", max_size=20))

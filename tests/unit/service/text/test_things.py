@@ -48,7 +48,6 @@ def test_things_are_found_between_words(kind: ThingKind) -> None:
             "x@y",
             "a @ b",
             "[X]",
-            r"a \\n b",
             "Stop.it now",
         ),
         *(
