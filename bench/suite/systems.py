@@ -75,9 +75,9 @@ class Running:
     metrics_url: str
 
 
-def environment() -> dict[str, str]:
-    """The environment in which a process imports this checkout."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
+def environment(checkout: Path = ROOT) -> dict[str, str]:
+    """The environment in which a process imports a checkout, by default this one."""
+    return {**os.environ, "PYTHONPATH": f"{checkout}{os.pathsep}{checkout / 'proto'}"}
 
 
 def end_in_order_on_sigterm() -> None:
@@ -96,15 +96,23 @@ def end_in_order_on_sigterm() -> None:
 
 
 @contextlib.contextmanager
-def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running]:
+def running(
+    system: System, artifacts: Artifacts, log: Path, checkout: Path = ROOT
+) -> Iterator[Running]:
     """Run a system's server until the end of the context; its log goes to a file.
+
+    Args:
+        system: the system.
+        artifacts: the model that it serves.
+        log: file for its log.
+        checkout: directory with the program's source code.
 
     Raises:
         LoadError: it did not come up; the message has the end of its log.
     """
     process = subprocess.Popen(
-        [sys.executable, *system.command(artifacts)],
-        env=environment(),
+        [sys.executable, "-P", *system.command(artifacts)],
+        env=environment(checkout),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
