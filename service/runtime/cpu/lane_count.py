@@ -9,7 +9,7 @@ from model.bundle.config import ModelConfig
 _MIN_LANE_ROWS = 32
 # Most weights of a small decoder. A decoder with 4 million (two layers of width 256, 8,000 pieces)
 # was measured, and Transformer base with 35 million, which one lane of two threads slows to 0.83.
-_SMALL_DECODER = 6e6
+_SMALL_DECODER = 12e6
 
 
 def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
