@@ -1,9 +1,9 @@
 """Translations that wait for rows, for runners that encode on a separate thread.
 
 With many rows in use, sources are encoded before their requests join. Otherwise all rows would wait
-for each encode. The longer an encode takes, the more sources arrive during it and share the next
-one. With few rows, a source is encoded in the iteration in which its request joins: steps are short
-then, and the encode gets the whole processor.
+for each encode. An encode waits some steps for more sources, since a source costs much less in a
+batch. With few rows, a source is encoded in the iteration in which its request joins: steps are
+short then, and the encode gets the whole processor.
 
 Pure policy, like the scheduler: no tensors, no clock, no threads.
 """
@@ -19,6 +19,11 @@ from service.domain.plan import EncodedSource
 # In a full batch, sources for 1 / _AHEAD_PART of the rows are encoded before rows are free. With
 # the included model, about as many rows come free during an encode.
 _AHEAD_PART = 8
+# With this number of rows, an encode waits until it has this number of sources, for this number of
+# steps at most. (With the included model and 64 rows, two or three requests end in a step.)
+_LOADED_ROWS = 16
+_GATHERED_SOURCES = 8
+_GATHERING_STEPS = 2
 
 
 class EncodeQueue:
@@ -43,6 +48,7 @@ class EncodeQueue:
         self._batch: list[RequestEntry] = []  # being encoded, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
         self._encoded: dict[RequestEntry, None] = {}
+        self._num_steps = 0  # while sources wait and none is being encoded
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._encoding) + len(self._encoded)
@@ -88,9 +94,22 @@ class EncodeQueue:
         """Whether an encode is in flight."""
         return bool(self._batch)
 
+    def stepped(self) -> None:
+        """Record that a step ended."""
+        if len(self._waiting) and not self._batch:
+            self._num_steps += 1
+
     def can_begin(self, num_running: int) -> bool:
         """Whether `begin` would return any request."""
-        if self._batch or self.is_bypassed or (head := self._waiting.peek()) is None:
+        if self._batch or self.is_bypassed or not self._fits(num_running):
+            return False
+        is_loaded = num_running + self.num_promised >= _LOADED_ROWS
+        is_gathering = len(self._waiting) < _GATHERED_SOURCES and self._num_steps < _GATHERING_STEPS
+        return not (is_loaded and is_gathering)
+
+    def _fits(self, num_running: int) -> bool:
+        """Whether there will be rows for the request that waits first."""
+        if (head := self._waiting.peek()) is None:
             return False
         return num_running + self.num_promised + head.num_rows <= self._max_promised
 
@@ -101,7 +120,10 @@ class EncodeQueue:
         """
         budget = self._token_budget
         batch: list[RequestEntry] = []
-        while self.can_begin(num_running) and (entry := self._waiting.peek()) is not None:
+        if not self.can_begin(num_running):
+            return batch
+        self._num_steps = 0
+        while self._fits(num_running) and (entry := self._waiting.peek()) is not None:
             if batch and entry.num_encoded_tokens > budget:
                 break
             budget -= entry.num_encoded_tokens

@@ -195,6 +195,7 @@ class Scheduler:
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
         """Append the tokens chosen after the step of a lane's plan, or after one that followed."""
         self._stepping.discard(lane)
+        self._queue.stepped()
         update = self._lanes[lane].update(output, now)
         self._forget(update.finished)
         return update
