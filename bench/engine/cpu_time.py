@@ -34,7 +34,7 @@ _QUEUE_SECONDS = 60.0  # so that no call is refused
 
 @dataclass(frozen=True)
 class Cost:
-    """What the sentences of one round cost.
+    """Costs of the sentences of one round.
 
     Attributes:
         server, model: CPU milliseconds of a sentence, in the two processes.

@@ -1,8 +1,8 @@
 """The messages between a server and the process of one of its models: commands and events.
 
-Events are the step loop's `service.batching.events.Events`. Messages are pickled, since both ends
-are the same program, one starts the other, and no other process can reach the socket. Each message
-is preceded by its length.
+Events are the step loop's `service.batching.events.Events`. Messages are pickled, the frequent ones
+in their flat form, since both ends are the same program, one starts the other, and no other process
+can reach the socket. Each message is preceded by its length and its kind.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.batching.config import EngineConfig
+from service.batching.events import Events
 from service.batching.records import EngineRequest
 from service.domain.plan import RunnerLimits
 from service.errors import DragomanError
+from service.worker.flat import events_of, flat_events, flat_requests, requests_of
 from service.worker.opening import OpenModel
 
 PIECE_BYTES = 256 * 1024  # most bytes that either end reads or writes at a time
 
-_LENGTH = struct.Struct("<Q")
+_HEAD = struct.Struct("<QB")  # length of the body, and kind
+_OBJECT, _ADD, _EVENTS = range(3)
 
 # --- to the model's process ----------------------------------------------------------------------
 
@@ -135,8 +138,13 @@ class Ended:
 
 def framed(message: object) -> bytes:
     """Encode a message for the other end's `Frames`."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(body)) + body
+    kind, flat = _OBJECT, message
+    if isinstance(message, Add):
+        kind, flat = _ADD, flat_requests(message.requests)
+    elif isinstance(message, Events):
+        kind, flat = _EVENTS, flat_events(message)
+    body = pickle.dumps(flat, pickle.HIGHEST_PROTOCOL)
+    return _HEAD.pack(len(body), kind) + body
 
 
 class Frames:
@@ -149,11 +157,16 @@ class Frames:
         """Yield the messages that this piece completes."""
         received = self._received
         received += piece
-        while len(received) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(received)
-            end = _LENGTH.size + length
+        while len(received) >= _HEAD.size:
+            length, kind = _HEAD.unpack_from(received)
+            end = _HEAD.size + length
             if len(received) < end:
                 return
-            body = bytes(received[_LENGTH.size : end])
+            body = bytes(received[_HEAD.size : end])
             del received[:end]
-            yield pickle.loads(body)
+            message = pickle.loads(body)
+            if kind == _ADD:
+                message = Add(requests_of(message))
+            elif kind == _EVENTS:
+                message = events_of(message)
+            yield message
