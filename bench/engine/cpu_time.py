@@ -1,4 +1,4 @@
-"""CPU time of a sentence, in the server's process and the model's: `python -m bench.engine.cpu_time`.
+"""CPU time of a sentence in the server and the model: `python -m bench.engine.cpu_time`.
 
 CPU time can be compared on a busy machine, where latency and throughput cannot. Other checkouts of
 this repository are measured in alternating rounds with this one.

@@ -48,7 +48,7 @@ class EncodeQueue:
         self._batch: list[RequestEntry] = []  # being encoded, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
         self._encoded: dict[RequestEntry, None] = {}
-        self._num_steps = 0  # while sources wait and none is being encoded
+        self._num_steps = 0  # that ended while sources could have been encoded
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._encoding) + len(self._encoded)
@@ -94,9 +94,9 @@ class EncodeQueue:
         """Whether an encode is in flight."""
         return bool(self._batch)
 
-    def stepped(self) -> None:
-        """Record that a step ended."""
-        if len(self._waiting) and not self._batch:
+    def stepped(self, num_running: int) -> None:
+        """Record that a step ended; `num_running` is the number of rows in use."""
+        if not self._batch and self._num_free(num_running) > 0:
             self._num_steps += 1
 
     def can_begin(self, num_running: int) -> bool:
@@ -104,14 +104,18 @@ class EncodeQueue:
         if self._batch or self.is_bypassed or not self._fits(num_running):
             return False
         is_loaded = num_running + self.num_promised >= _LOADED_ROWS
-        is_gathering = len(self._waiting) < _GATHERED_SOURCES and self._num_steps < _GATHERING_STEPS
+        num_gathered = min(len(self._waiting), self._num_free(num_running))
+        is_gathering = num_gathered < _GATHERED_SOURCES and self._num_steps < _GATHERING_STEPS
         return not (is_loaded and is_gathering)
 
     def _fits(self, num_running: int) -> bool:
         """Whether there will be rows for the request that waits first."""
-        if (head := self._waiting.peek()) is None:
-            return False
-        return num_running + self.num_promised + head.num_rows <= self._max_promised
+        head = self._waiting.peek()
+        return head is not None and head.num_rows <= self._num_free(num_running)
+
+    def _num_free(self, num_running: int) -> int:
+        """Number of rows for which sources may be encoded now; 0 if none waits."""
+        return self._max_promised - num_running - self.num_promised if len(self._waiting) else 0
 
     def begin(self, num_running: int) -> list[RequestEntry]:
         """Choose the requests to encode together now, in the queue's order.

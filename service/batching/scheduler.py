@@ -195,8 +195,8 @@ class Scheduler:
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
         """Append the tokens chosen after the step of a lane's plan, or after one that followed."""
         self._stepping.discard(lane)
-        self._queue.stepped()
         update = self._lanes[lane].update(output, now)
+        self._queue.stepped(self.num_running)
         self._forget(update.finished)
         return update
 

@@ -22,6 +22,9 @@ from service.domain.plan import (
 # Most lanes that one thread encodes ahead for. With the included model, an encode takes about half
 # as long as the steps of the same text. With more lanes, each lane encodes its own sources.
 _MAX_LANES_ENCODED_FOR = 2
+# Most rows with which a single lane steps with all threads, and encodes between its steps. A small
+# decoder gains little from a second thread, which is better used for encodes.
+_SINGLE_LANE_TURN_ROWS = 4
 
 
 def step_loop(
@@ -50,12 +53,15 @@ def step_loop(
     if isinstance(runner, LanedRunner):
         limits = [lane.alone.limits for lane in runner.lanes]
         encodes_ahead = len(limits) <= _MAX_LANES_ENCODED_FOR
+    turn_rows = config.turn_rows_per_lane * len(limits)
+    if len(limits) == 1:
+        turn_rows = min(turn_rows, _SINGLE_LANE_TURN_ROWS)
     scheduler = Scheduler(
         limits,
         bos_id=bos_id,
         eos_id=eos_id,
         encode_token_budget=budget,
-        max_turn_rows=config.turn_rows_per_lane * len(limits),
+        max_turn_rows=turn_rows,
         encodes_ahead=encodes_ahead,
     )
     return LaneLoop(runner, scheduler, clock, listener, scorer)

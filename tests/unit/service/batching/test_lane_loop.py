@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import threading
 from itertools import pairwise
@@ -93,6 +94,16 @@ async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
         for generation in generations[2:]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
         assert set(ways[1:]) == {"alone"}
+
+
+@pytest.mark.parametrize(("num_rows", "way"), [(4, "alone"), (5, "beside")])
+async def test_a_single_lane_takes_all_threads_up_to_four_rows(num_rows: int, way: str) -> None:
+    runner = FakeLanes(dataclasses.replace(LIMITS, max_rows=8), num_lanes=1, script=endless)
+    runner.hold()
+    async with serving(runner, turn_rows=8) as engine:
+        submit_many(engine, [request(10 + n) for n in range(num_rows)])
+        await all_held(runner)
+        assert runner.ways == [[way]]
 
 
 async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:

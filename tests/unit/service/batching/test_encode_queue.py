@@ -1,0 +1,67 @@
+"""When an encode begins, and with how many sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.batching.encode_queue import EncodeQueue
+from service.batching.fair_queue import FairQueue
+from service.batching.records import RequestEntry
+from service.domain.requests import SearchOptions
+from tests.fake_runner import encoded_source
+from tests.searches import search
+
+MAX_ROWS = 64
+
+
+def queue_of(num_sources: int, beam_size: int = 1) -> EncodeQueue:
+    waiting = FairQueue()
+    queue = EncodeQueue(waiting, token_budget=512, max_rows=MAX_ROWS)
+    queue.is_bypassed = False
+    for _ in range(num_sources):
+        waiting.push(RequestEntry(search([10], SearchOptions(beam_size=beam_size))))
+    return queue
+
+
+def finish(queue: EncodeQueue, batch: list[RequestEntry]) -> None:
+    queue.end([encoded_source(entry.request.source_ids) for entry in batch])
+
+
+@pytest.mark.parametrize("num_running", [0, 1, 15])
+def test_with_few_rows_a_source_does_not_wait(num_running: int) -> None:
+    assert len(queue_of(1).begin(num_running)) == 1
+
+
+@pytest.mark.parametrize(("num_sources", "begins"), [(1, False), (7, False), (8, True), (9, True)])
+def test_with_more_rows_an_encode_gathers_eight_sources(num_sources: int, begins: bool) -> None:
+    assert len(queue_of(num_sources).begin(16)) == (num_sources if begins else 0)
+
+
+def test_an_encode_waits_for_two_steps_at_most() -> None:
+    queue = queue_of(3)
+    queue.stepped(16)
+    assert not queue.can_begin(16)
+    queue.stepped(16)
+    assert len(queue.begin(16)) == 3
+
+
+def test_each_encode_waits_anew_and_steps_during_one_do_not_count() -> None:
+    queue = queue_of(8, beam_size=4)
+    batch = queue.begin(48)  # six of them fit
+    assert len(batch) == 6
+    queue.stepped(48)
+    queue.stepped(48)
+    finish(queue, batch)
+    for _ in batch:
+        queue.take()
+    assert not queue.can_begin(48)
+
+
+def test_steps_without_free_rows_do_not_count() -> None:
+    queue = queue_of(20)
+    full = MAX_ROWS + MAX_ROWS // 8
+    queue.stepped(full)
+    queue.stepped(full)
+    assert not queue.can_begin(full)
+    assert not queue.can_begin(full - 7)
+    assert len(queue.begin(full - 8)) == 8
