@@ -14,12 +14,12 @@ from tests.searches import search
 MAX_ROWS = 64
 
 
-def queue_of(num_sources: int, beam_size: int = 1) -> EncodeQueue:
+def queue_of(num_sources: int, beam_size: int = 1, length: int = 1) -> EncodeQueue:
     waiting = FairQueue()
     queue = EncodeQueue(waiting, token_budget=512, max_rows=MAX_ROWS)
     queue.is_bypassed = False
     for _ in range(num_sources):
-        waiting.push(RequestEntry(search([10], SearchOptions(beam_size=beam_size))))
+        waiting.push(RequestEntry(search([10] * length, SearchOptions(beam_size=beam_size))))
     return queue
 
 
@@ -65,3 +65,9 @@ def test_steps_without_free_rows_do_not_count() -> None:
     assert not queue.can_begin(full)
     assert not queue.can_begin(full - 7)
     assert len(queue.begin(full - 8)) == 8
+
+
+def test_an_encode_is_short_however_many_sources_wait() -> None:
+    batch = queue_of(40, length=19).begin(0)
+    assert sum(entry.num_encoded_tokens for entry in batch) == 180
+    assert len(queue_of(2, length=300).begin(0)) == 1
