@@ -33,7 +33,7 @@ _QUEUE_SECONDS = 60.0  # so that no call is refused
 
 
 @dataclass(frozen=True)
-class Cost:
+class SentenceCost:
     """Costs of the sentences of one round.
 
     Attributes:
@@ -62,10 +62,10 @@ def counters(page: str) -> Counter[str]:
     return values
 
 
-def cost_of(grown: Counter[str], rate: float, p50: float, p99: float) -> Cost:
+def cost_of(grown: Counter[str], rate: float, p50: float, p99: float) -> SentenceCost:
     """The cost by the counters' growth in a round."""
     sentences = grown["dragoman_encoded_sentences_total"]
-    return Cost(
+    return SentenceCost(
         server=1e3 * grown["process_cpu_seconds_total"] / sentences,
         model=1e3 * grown["dragoman_model_process_cpu_seconds_total"] / sentences,
         sources=sentences / grown["dragoman_encode_duration_seconds_count"],
@@ -76,7 +76,7 @@ def cost_of(grown: Counter[str], rate: float, p50: float, p99: float) -> Cost:
     )
 
 
-def measure(server: Running, plan: LoadPlan, texts: list[str]) -> Cost:
+def measure(server: Running, plan: LoadPlan, texts: list[str]) -> SentenceCost:
     """Put a server under a load."""
     before = _page(server)
     summary = Session(texts).run(plan).summary()
@@ -103,7 +103,7 @@ def main(
     """Print the cost of a sentence, and this checkout's ratios to the others."""
     model = Artifacts(bundle.name, "int8", bundle.resolve(), Path(), texts)
     system = System(OWN, {"max_queue_seconds": _QUEUE_SECONDS})
-    costs: dict[Path, list[Cost]] = {}
+    costs: dict[Path, list[SentenceCost]] = {}
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = {
@@ -127,7 +127,7 @@ def main(
 
 
 def _names() -> list[str]:
-    return [field.name for field in dataclasses.fields(Cost)]
+    return [field.name for field in dataclasses.fields(SentenceCost)]
 
 
 if __name__ == "__main__":
