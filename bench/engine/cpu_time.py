@@ -11,7 +11,7 @@ import math
 import statistics
 import tempfile
 import urllib.request
-from collections import Counter
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,17 +53,20 @@ class SentenceCost:
     p99: float
 
 
-def counters(page: str) -> Counter[str]:
+def counters(page: str) -> dict[str, float]:
     """The values on a page of metrics, by name, summed over labels."""
-    values: Counter[str] = Counter()
+    values: dict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             values[sample.name] += sample.value
     return values
 
 
-def cost_of(grown: Counter[str], rate: float, p50: float, p99: float) -> SentenceCost:
-    """The cost by the counters' growth in a round."""
+def cost_of(
+    before: dict[str, float], after: dict[str, float], rate: float, p50: float, p99: float
+) -> SentenceCost:
+    """The cost, from the counters before and after a round."""
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     sentences = grown["dragoman_encoded_sentences_total"]
     return SentenceCost(
         server=1e3 * grown["process_cpu_seconds_total"] / sentences,
@@ -80,13 +83,12 @@ def measure(server: Running, plan: LoadPlan, texts: list[str]) -> SentenceCost:
     """Put a server under a load."""
     before = _page(server)
     summary = Session(texts).run(plan).summary()
-    grown = _page(server)
-    grown.subtract(before)
+    after = _page(server)
     p50, p99 = (1e3 * (summary.latency.at(one) or math.nan) for one in (50, 99))
-    return cost_of(grown, summary.texts_per_second, p50, p99)
+    return cost_of(before, after, summary.texts_per_second, p50, p99)
 
 
-def _page(server: Running) -> Counter[str]:
+def _page(server: Running) -> dict[str, float]:
     with urllib.request.urlopen(server.metrics_url) as response:
         return counters(response.read().decode())
 

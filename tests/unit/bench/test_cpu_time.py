@@ -25,10 +25,9 @@ def page(**values: float) -> str:
 
 
 def test_a_cost_is_the_growth_for_each_sentence_of_the_round() -> None:
-    grown = counters(page(server=3.0, model=9.0, sentences=1100, encodes=250, steps=700, rows=9000))
     before = page(server=2.0, model=4.0, sentences=100, encodes=50, steps=200, rows=1000)
-    grown.subtract(counters(before))
-    cost = cost_of(grown, rate=50.0, p50=7.0, p99=8.0)
+    after = page(server=3.0, model=9.0, sentences=1100, encodes=250, steps=700, rows=9000)
+    cost = cost_of(counters(before), counters(after), rate=50.0, p50=7.0, p99=8.0)
     assert cost == SentenceCost(
         server=1.0, model=5.0, sources=5.0, rows=16.0, rate=50.0, p50=7.0, p99=8.0
     )
