@@ -24,9 +24,6 @@ _AHEAD_PART = 8
 _LOADED_ROWS = 16
 _GATHERED_SOURCES = 8
 _GATHERING_STEPS = 2
-# Most tokens in an encode, unless one source is longer. All sources wait for its end, and a token
-# costs no less in larger batches.
-_MOST_TOKENS = 192
 
 
 class EncodeQueue:
@@ -34,7 +31,7 @@ class EncodeQueue:
 
     Args:
         waiting: queue of the translations that are neither encoded nor being encoded.
-        token_budget: most source tokens in an iteration, and so in an encode.
+        token_budget: most source tokens to encode at once; a longer source is encoded alone.
         max_rows: number of rows of all lanes.
 
     Attributes:
@@ -46,7 +43,7 @@ class EncodeQueue:
         self.is_bypassed = True
         self.num_promised = 0
         self._waiting = waiting
-        self._token_budget = min(token_budget, _MOST_TOKENS)
+        self._token_budget = token_budget
         self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
         self._batch: list[RequestEntry] = []  # being encoded, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}

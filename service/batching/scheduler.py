@@ -24,6 +24,11 @@ from service.domain.plan import EncodedSource, RunnerLimits, StepOutput, TargetS
 from service.domain.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
 
+# Most source tokens that are encoded ahead at once for a single lane: all sources wait for the end
+# of the encode, and a token costs no less in larger ones. (Two lanes fill more rows with larger
+# ones, and a row costs less among more.)
+_SINGLE_LANE_TOKENS = 192
+
 
 class Scheduler:
     """Schedules the iterations of one or more lanes; owned by one thread.
@@ -56,7 +61,10 @@ class Scheduler:
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
         self._fair_queue = FairQueue()
         max_rows = sum(lane.max_rows for lane in self._lanes)
-        self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
+        ahead = encode_token_budget
+        if len(self._lanes) == 1:
+            ahead = min(ahead, _SINGLE_LANE_TOKENS)
+        self._queue = EncodeQueue(self._fair_queue, ahead, max_rows)
         self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
         self._entries: dict[int, RequestEntry] = {}
         self._stepping: set[int] = set()

@@ -7,6 +7,8 @@ import pytest
 from service.batching.encode_queue import EncodeQueue
 from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
+from service.batching.scheduler import Scheduler
+from service.domain.plan import RunnerLimits
 from service.domain.requests import SearchOptions
 from tests.fake_runner import encoded_source
 from tests.searches import search
@@ -14,12 +16,12 @@ from tests.searches import search
 MAX_ROWS = 64
 
 
-def queue_of(num_sources: int, beam_size: int = 1, length: int = 1) -> EncodeQueue:
+def queue_of(num_sources: int, beam_size: int = 1) -> EncodeQueue:
     waiting = FairQueue()
     queue = EncodeQueue(waiting, token_budget=512, max_rows=MAX_ROWS)
     queue.is_bypassed = False
     for _ in range(num_sources):
-        waiting.push(RequestEntry(search([10] * length, SearchOptions(beam_size=beam_size))))
+        waiting.push(RequestEntry(search([10], SearchOptions(beam_size=beam_size))))
     return queue
 
 
@@ -67,7 +69,10 @@ def test_steps_without_free_rows_do_not_count() -> None:
     assert len(queue.begin(full - 8)) == 8
 
 
-def test_an_encode_is_short_however_many_sources_wait() -> None:
-    batch = queue_of(40, length=19).begin(0)
-    assert sum(entry.num_encoded_tokens for entry in batch) == 180
-    assert len(queue_of(2, length=300).begin(0)) == 1
+@pytest.mark.parametrize(("num_lanes", "num_encoded"), [(1, 9), (2, 20)])
+def test_an_encode_for_a_single_lane_is_short(num_lanes: int, num_encoded: int) -> None:
+    limits = RunnerLimits(MAX_ROWS, 512, 512, top_k=1, vocab_size=100)
+    options = {"bos_id": 2, "eos_id": 3, "encode_token_budget": 400}
+    scheduler = Scheduler([limits] * num_lanes, **options, encodes_ahead=True)
+    scheduler.add([search([10] * 19) for _ in range(40)])  # 20 tokens each
+    assert len(scheduler.to_encode()) == num_encoded
