@@ -10,6 +10,7 @@ Pure policy, like the scheduler: no tensors, no clock, no threads.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from service.batching.fair_queue import FairQueue
@@ -33,19 +34,24 @@ class EncodeQueue:
         waiting: queue of the translations that are neither encoded nor being encoded.
         token_budget: most source tokens to encode at once; a longer source is encoded alone.
         max_rows: number of rows of all lanes.
+        max_batches: most encodes in flight. A second one waits for the first, so that the thread
+            goes on at once, even while the loop's thread steps.
 
     Attributes:
         is_bypassed: whether requests join without having been encoded, at present.
         num_promised: number of rows reserved for requests that have left `waiting`.
     """
 
-    def __init__(self, waiting: FairQueue, token_budget: int, max_rows: int) -> None:
+    def __init__(
+        self, waiting: FairQueue, token_budget: int, max_rows: int, max_batches: int = 1
+    ) -> None:
         self.is_bypassed = True
         self.num_promised = 0
         self._waiting = waiting
         self._token_budget = token_budget
         self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
-        self._batch: list[RequestEntry] = []  # being encoded, even if discarded since
+        self._max_batches = max_batches
+        self._batches: deque[list[RequestEntry]] = deque()  # in flight, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
         self._encoded: dict[RequestEntry, None] = {}
         self._num_steps = 0  # that ended while sources could have been encoded
@@ -92,21 +98,21 @@ class EncodeQueue:
     @property
     def is_encoding(self) -> bool:
         """Whether an encode is in flight."""
-        return bool(self._batch)
+        return bool(self._batches)
 
     def stepped(self, num_running: int) -> None:
         """Record that a step ended; `num_running` is the number of rows in use."""
-        if not self._batch and self._num_free(num_running) > 0:
+        if not self._batches and self._num_free(num_running) > 0:
             self._num_steps += 1
 
     def can_begin(self, num_running: int) -> bool:
         """Whether `begin` would return any request."""
-        if self._batch or self.is_bypassed or not self._fits(num_running):
+        if self.is_bypassed or not self._fits(num_running):
             return False
+        if min(len(self._waiting), self._num_free(num_running)) >= _GATHERED_SOURCES:
+            return len(self._batches) < self._max_batches
         is_loaded = num_running + self.num_promised >= _LOADED_ROWS
-        num_gathered = min(len(self._waiting), self._num_free(num_running))
-        is_gathering = num_gathered < _GATHERED_SOURCES and self._num_steps < _GATHERING_STEPS
-        return not (is_loaded and is_gathering)
+        return not (self._batches or (is_loaded and self._num_steps < _GATHERING_STEPS))
 
     def _fits(self, num_running: int) -> bool:
         """Whether there will be rows for the request that waits first."""
@@ -120,7 +126,7 @@ class EncodeQueue:
     def begin(self, num_running: int) -> list[RequestEntry]:
         """Choose the requests to encode together now, in the queue's order.
 
-        Call `end` after the encode. `num_running` is the number of rows in use.
+        Call `end` after each encode, in order. `num_running` is the number of rows in use.
         """
         budget = self._token_budget
         batch: list[RequestEntry] = []
@@ -134,19 +140,19 @@ class EncodeQueue:
             self.num_promised += entry.num_rows
             self._encoding[self._waiting.take()] = None
             batch.append(entry)
-        self._batch = batch
+        self._batches.append(batch)
         return list(batch)
 
     def end(self, sources: Sequence[EncodedSource] | None) -> list[RequestEntry]:
-        """Let the requests of `begin` join, except those discarded since.
+        """Let the requests of the oldest `begin` join, except those discarded since.
 
         Args:
             sources: their encoded sources; None if the encode failed, and none may join.
 
         Returns:
-            The requests of `begin`.
+            These requests.
         """
-        batch, self._batch = self._batch, []
+        batch = self._batches.popleft()
         for entry, source in zip(batch, sources or [], strict=sources is not None):
             if entry in self._encoding:
                 del self._encoding[entry]

@@ -61,10 +61,11 @@ class Scheduler:
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
         self._fair_queue = FairQueue()
         max_rows = sum(lane.max_rows for lane in self._lanes)
-        ahead = encode_token_budget
-        if len(self._lanes) == 1:
-            ahead = min(ahead, _SINGLE_LANE_TOKENS)
-        self._queue = EncodeQueue(self._fair_queue, ahead, max_rows)
+        if len(self._lanes) == 1:  # it steps on the loop's thread
+            ahead = min(encode_token_budget, _SINGLE_LANE_TOKENS)
+            self._queue = EncodeQueue(self._fair_queue, ahead, max_rows, max_batches=2)
+        else:
+            self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
         self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
         self._entries: dict[int, RequestEntry] = {}
         self._stepping: set[int] = set()

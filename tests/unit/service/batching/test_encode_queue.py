@@ -69,6 +69,26 @@ def test_steps_without_free_rows_do_not_count() -> None:
     assert len(queue.begin(full - 8)) == 8
 
 
+def test_a_second_encode_may_wait_for_the_first_if_it_is_full() -> None:
+    waiting = FairQueue()
+    queue = EncodeQueue(waiting, token_budget=16, max_rows=MAX_ROWS, max_batches=2)
+    queue.is_bypassed = False
+    for _ in range(24):
+        waiting.push(RequestEntry(search([10])))  # two tokens each
+    first, second = queue.begin(0), queue.begin(0)
+    assert len(first) == len(second) == 8
+    assert not queue.begin(0), "two are in flight"
+    finish(queue, first)
+    assert [queue.take() for _ in first] == first
+    assert queue.peek() is None
+    assert queue.is_encoding
+    queue.begin(0)
+    waiting.push(RequestEntry(search([10])))
+    finish(queue, second)
+    assert queue.peek() is second[0]
+    assert not queue.begin(0), "one source waits for more"
+
+
 @pytest.mark.parametrize(("num_lanes", "num_encoded"), [(1, 9), (2, 20)])
 def test_an_encode_for_a_single_lane_is_short(num_lanes: int, num_encoded: int) -> None:
     limits = RunnerLimits(MAX_ROWS, 512, 512, top_k=1, vocab_size=100)
