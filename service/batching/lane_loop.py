@@ -6,7 +6,7 @@ lane steps on its own thread, independently. With few rows, reading the weights 
 step's time, and lanes take turns on the loop's thread, each with all arithmetic threads.
 
 With one or two lanes, sources are encoded on a separate thread before their requests join, so that
-no step waits for an encode. Each encode takes all sources that arrived during the last one.
+no step waits for an encode. `EncodeQueue` decides when an encode begins and with which sources.
 
 Lane threads and the encoder's thread only compute. Their results are queued as commands for the
 loop's thread.
