@@ -54,10 +54,10 @@ class Version:
     """A running server.
 
     Attributes:
-        client: connected to it.
-        pid: of its process.
-        clients: make the calls, each one after another.
-        arguments: of the calls.
+        client: connection to the server.
+        pid: id of the server's process.
+        clients: one thread for each client that calls.
+        arguments: options of each call.
     """
 
     client: Client
