@@ -93,11 +93,13 @@ def export(
     try:
         lines = None if sentences is None else read_lines(sentences)
         if output_format == "huggingface":
-            agreement = write_huggingface(checkpoint, output)
+            with ended_by_sigterm():
+                agreement = write_huggingface(checkpoint, output)
             typer.echo(f"{output}: {describe_agreement(agreement)}")
             return
         if output_format == "marian":
-            agreed = write_student(checkpoint, output, precision, lines or SENTENCES)
+            with ended_by_sigterm():
+                agreed = write_student(checkpoint, output, precision, lines or SENTENCES)
             typer.echo(f"{output}: {precision}; {describe_agreement(agreed, 'fxtranslate')}")
             return
         log_to_standard_error("%(message)s")

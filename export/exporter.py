@@ -100,6 +100,16 @@ def check_output(path: Path) -> None:
         )
 
 
+def check_unused(path: Path) -> None:
+    """Refuse a path that has something, a bundle included.
+
+    Raises:
+        ExportError: `path` exists and is not an empty directory.
+    """
+    if path.exists() and _holds_something(path):
+        raise ExportError(f"{path} is in the way: name another directory")
+
+
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """A temporary directory that replaces `path` at the end, or is removed after an exception.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from export.errors import ExportError
-from export.exporter import new_directory
+from export.exporter import check_unused, new_directory
 from export.huggingface.comparison import (
     TransformersComparison,
     can_compare,
@@ -53,8 +53,7 @@ def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison 
     """
     loaded = load_checkpoint(checkpoint)
     _check(loaded.config)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ExportError(f"{output} is in the way: name another directory")
+    check_unused(output)
     with new_directory(output) as directory:
         _write_json(directory / CONFIG_FILE, _config(loaded.config))
         _write_json(directory / "generation_config.json", _generation(loaded.config))

@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.exporter import new_directory
+from export.exporter import check_unused, new_directory
 from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item
 from export.parity import SENTENCES
 from export.students.comparison import StudentAgreement
@@ -69,6 +69,7 @@ def write_student(
     """
     if precision not in _PRECISIONS:
         raise ExportError(f"precision must be {' or '.join(_PRECISIONS)}, not {precision!r}")
+    check_unused(output)
     loaded = load_checkpoint(checkpoint)
     model, tokenizer = loaded.model, loaded.tokenizer
     _check(model.config)

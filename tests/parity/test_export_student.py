@@ -13,6 +13,7 @@ from export.errors import ExportError
 from export.students.reader import read_student
 from export.students.writer import piece_order, write_student
 from model.bundle.config import ModelConfig, preset
+from model.bundle.manifest import MANIFEST_FILE
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
 from model.network.checkpoint import save_checkpoint
 from model.network.transformer import Transformer
@@ -110,3 +111,14 @@ def test_other_networks_are_refused(
     with pytest.raises(ExportError, match=message):
         write_student(tmp_path / "ours", tmp_path / "student")
     assert not (tmp_path / "student").exists()
+
+
+def test_what_is_there_stays(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Even a bundle, which an export of another format would replace."""
+    checkpoint(tmp_path / "ours", tokenizer)
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / MANIFEST_FILE).write_text("{}")
+    with pytest.raises(ExportError, match="bundle is in the way: name another directory"):
+        write_student(tmp_path / "ours", bundle)
+    assert [file.name for file in bundle.iterdir()] == [MANIFEST_FILE]

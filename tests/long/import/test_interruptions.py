@@ -1,4 +1,4 @@
-"""An import that can't continue leaves nothing behind."""
+"""An import or an export that can't continue leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from model.bundle.config import preset
+from model.bundle.tokenizer import TOKENIZER_FILE, train_tokenizer
+from model.network.checkpoint import save_checkpoint
+from model.network.transformer import Transformer
+from tests.foreign_models import TEXTS
 from tests.native_marian import write_native_marian
 
 
-def started(model: Path, output: Path, *arguments: str, before: str = "") -> subprocess.Popen[str]:
+def started(
+    model: Path, output: Path, *arguments: str, before: str = "", command: str = "import"
+) -> subprocess.Popen[str]:
     """The command in a process of its own; `before` is a statement that comes first."""
     program = f"import sys; {before}\nfrom cli.main import app; app(sys.argv[1:])"
-    given = ["import", str(model), "--output", str(output), "--threads", "1", *arguments]
+    given = [command, str(model), "--output", str(output), "--threads", "1", *arguments]
     return subprocess.Popen(
         [sys.executable, "-c", program, *given],
         cwd=Path(__file__).parents[3],
@@ -47,3 +56,34 @@ def test_an_interrupted_import_leaves_nothing(tmp_path: Path) -> None:
     _, errors = child.communicate(timeout=240)
     assert child.returncode == 128 + signal.SIGTERM, errors
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "sentences"]
+
+
+@pytest.mark.parametrize(
+    ("output_format", "network", "last"),
+    [
+        ("marian", "student-tiny", "export.students.writer.binary"),
+        ("huggingface", "tiny", "safetensors.torch.save_file"),
+    ],
+)
+def test_an_interrupted_export_leaves_nothing(
+    tmp_path: Path, output_format: str, network: str, last: str
+) -> None:
+    """SIGTERM arrives in the middle: where `last` would write."""
+    path = tmp_path / TOKENIZER_FILE
+    tokenizer = train_tokenizer(iter(TEXTS), path, vocab_size=450)
+    path.unlink()
+    model = Transformer(preset(network, 450, norm="post"))
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(tmp_path / "ours", model, tokenizer, languages=languages)
+    module, _, name = last.rpartition(".")
+    before = (
+        f"import os, signal, {module}; "
+        f"{module}.{name} = lambda *_: os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    arguments = ["--format", output_format]
+    child = started(
+        tmp_path / "ours", tmp_path / "out", *arguments, before=before, command="export"
+    )
+    _, errors = child.communicate(timeout=240)
+    assert child.returncode == 128 + signal.SIGTERM, errors
+    assert [file.name for file in tmp_path.iterdir()] == ["ours"]
