@@ -28,7 +28,7 @@ def export(
             "--format",
             help="bundle, which is served; marian, files for Firefox and other engines of its "
             "models; or huggingface, a directory for transformers. Of the options below, marian "
-            "has --precision and --sentences, huggingface none.",
+            "has --precision, --sentences and --shortlist-from, huggingface none.",
         ),
     ] = "bundle",
     name: Annotated[
@@ -99,7 +99,9 @@ def export(
             return
         if output_format == "marian":
             with ended_by_sigterm():
-                agreed = write_student(checkpoint, output, precision, lines or SENTENCES)
+                agreed = write_student(
+                    checkpoint, output, precision, lines or SENTENCES, shortlist_from
+                )
             typer.echo(f"{output}: {precision}; {describe_agreement(agreed, 'fxtranslate')}")
             return
         log_to_standard_error("%(message)s")

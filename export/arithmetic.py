@@ -15,18 +15,33 @@ Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class FixedSteps:
+    """Steps of 8-bit numbers that a model's files prescribe. Only int8 graphs follow them.
+
+    Attributes:
+        weights: of the integers of a matrix: one step for each of equal parts of its rows.
+        states: of the matrix's inputs; None to follow the numbers.
+    """
+
+    weights: tuple[float, ...]
+    states: float | None = None
+
+
+@dataclass(frozen=True)
 class Linear:
     """states [..., in] times the transposed `weight` [out, in], plus `bias` [out].
 
     Attributes:
         non_negative: elements of `states` below zero count as zero. A precision that can read the
             states in this way needs no separate ReLU.
+        steps: if the model prescribes them.
     """
 
     states: str
     weight: Float32
     bias: Float32
     non_negative: bool = False
+    steps: FixedSteps | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ class Arithmetic(Protocol):
         """A vector, table or number in `dtype`."""
         ...
 
-    def embed(self, table: Float32, ids: str, scale: float) -> str:
+    def embed(self, table: Float32, ids: str, scale: float, steps: FixedSteps | None = None) -> str:
         """scale * table[ids]: ids [...] -> [..., D] for a table [V, D]."""
         ...
 
@@ -66,14 +81,16 @@ class Arithmetic(Protocol):
         """The end of a sublayer: residual + linear, and that sum normalised."""
         ...
 
-    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+    def project_to_vocabulary(
+        self, states: str, table: Float32, bias: Float32 | None, steps: FixedSteps | None = None
+    ) -> str:
         """states [..., D] times the transposed table [V, D], plus `bias` [V] if there is one.
 
         An embedding may share the table.
         """
         ...
 
-    def project_to_columns(self, states: str, width: int) -> str:
+    def project_to_columns(self, states: str, width: int, steps: FixedSteps | None = None) -> str:
         """states [rows, 1, D] times columns that are inputs of the graph: [rows, 1, columns].
 
         Adds the inputs `columns` [D, columns], of 8 bits uint8 with `column_scales` float32
@@ -81,12 +98,15 @@ class Arithmetic(Protocol):
         """
         ...
 
-    def output_columns(self, table: Float32, token_ids: str) -> None:
+    def output_columns(
+        self, table: Float32, token_ids: str, steps: FixedSteps | None = None
+    ) -> None:
         """Adds the outputs that `project_to_columns` takes, but for the bias: columns of a table.
 
         Args:
             table: the output projection [V, D].
             token_ids: tokens [n] to return the columns of.
+            steps: if the model prescribes them.
         """
         ...
 
@@ -103,7 +123,7 @@ class Float32Arithmetic:
         """Add a vector, table or number to the graph, and return its name."""
         return self._graph.constant(array, self.dtype)
 
-    def embed(self, table: Float32, ids: str, scale: float) -> str:
+    def embed(self, table: Float32, ids: str, scale: float, steps: FixedSteps | None = None) -> str:
         """scale * table[ids]."""
         rows = self._graph.op("Gather", self.constant(table), ids, axis=0)
         return rows if scale == 1.0 else self._graph.op("Mul", rows, self.constant(scale))
@@ -128,13 +148,15 @@ class Float32Arithmetic:
         total = self._graph.op("Add", residual, self.linear(linear))
         return total, self.normalize(total, norm)
 
-    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+    def project_to_vocabulary(
+        self, states: str, table: Float32, bias: Float32 | None, steps: FixedSteps | None = None
+    ) -> str:
         """states times the transposed table, plus `bias`."""
         weight = transposed(self._graph, self.constant(table))
         product = self._graph.op("MatMul", states, weight)
         return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
-    def project_to_columns(self, states: str, width: int) -> str:
+    def project_to_columns(self, states: str, width: int, steps: FixedSteps | None = None) -> str:
         """states times the input `columns`, plus the input `column_bias`.
 
         A row of zeros is multiplied too: for a single row, the runtime would add in another order.
@@ -148,7 +170,9 @@ class Float32Arithmetic:
         product = graph.op("Slice", product, first, graph.constant([-1], np.int64), first)
         return graph.op("Add", product, bias)
 
-    def output_columns(self, table: Float32, token_ids: str) -> None:
+    def output_columns(
+        self, table: Float32, token_ids: str, steps: FixedSteps | None = None
+    ) -> None:
         """Adds the output `columns` [D, n]."""
         rows = self._graph.op("Gather", self.constant(table), token_ids, axis=0)
         self._graph.op("Transpose", rows, perm=[1, 0], output="columns")

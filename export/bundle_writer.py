@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from export.arithmetic import FixedSteps
 from export.attention_graph import build_attention
 from export.cache_graphs import build_cache_graphs
 from export.decoder_step_graph import build_decoder_step
@@ -69,6 +70,7 @@ class ExportSource:
         directions: all directions of a multilingual model, whose tokenizer is for the two
             languages; None if these are the only ones.
         shortlist: the target tokens that a sentence may produce; None for all, always.
+        steps: of 8-bit numbers, as the model prescribes them; see `export.weights.Weights`.
     """
 
     config: ModelConfig
@@ -82,6 +84,7 @@ class ExportSource:
     search: Mapping[str, Any] = field(default_factory=dict)
     directions: Directions | None = None
     shortlist: Shortlist | None = None
+    steps: Mapping[str, FixedSteps] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ def _graphs(
 ) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
-    weights = Weights(source.arrays, config, shared)
+    weights = Weights(source.arrays, config, shared, source.steps)
     _log.info("writing %s", ENCODER_FILE)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     _log.info("writing %s", DECODER_STEP_FILE)

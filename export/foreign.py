@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from export.arithmetic import FixedSteps
 from model.bundle.config import AlignmentHead, ModelConfig
 from model.bundle.directions import Directions
 from model.bundle.piece_tokenizer import PieceTokenizer
@@ -52,6 +53,7 @@ class ForeignModel:
         comparison: with an engine that reads the same files; None if there is none.
         alignment_head: the head that was trained to align, if one was.
         shortlist: the target tokens that a sentence may produce, if its files say so.
+        steps: of 8-bit numbers, if its files prescribe them; see `export.weights.Weights`.
     """
 
     architecture: str
@@ -64,3 +66,4 @@ class ForeignModel:
     comparison: Comparison | None = None
     alignment_head: AlignmentHead | None = None
     shortlist: Shortlist | None = None
+    steps: Mapping[str, FixedSteps] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
 from export.huggingface.reader import read_huggingface
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.rounding import rounded_inputs
 from export.shortlists import record_agreement, shortlist_from_text
 from export.students.files import is_student
 from export.students.reader import read_student
@@ -134,6 +135,7 @@ def import_directory(
             alignment_head=foreign.alignment_head,
             search=foreign.search,
             shortlist=shortlist,
+            steps=foreign.steps,
         )
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
@@ -144,8 +146,12 @@ def import_directory(
         except BundleError as exc:  # a name or language that the user gave
             raise ExportError(str(exc)) from exc
         proof = None
+        steps = foreign.steps if options.precision == "int8" else {}
         if sentences:
-            proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
+            with rounded_inputs(model, steps):
+                proof = check_parity(
+                    bundle, model, sentences, threads=threads, on_progress=on_progress
+                )
         _record(temporary, proof)
         if sentences and num_carrier_sentences:
             _log.info("measuring what the model copies")

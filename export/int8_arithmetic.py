@@ -4,7 +4,8 @@
 
 Weights are quantised once, symmetrically, per output channel; activations at run time, per row. The
 output of a decoder's layer normalisation gets a static scale instead, a constant of the graph that
-follows from the gains and biases. The product then adds its bias by itself.
+follows from the gains and biases. The product then adds its bias by itself. A model can prescribe
+the steps of a matrix and of its inputs: then the integers are the model's own.
 
 Integer sums don't depend on their order and everything else works row by row, so a row's result
 doesn't depend on the other rows, bit for bit. Dynamic quantisation usually has one scale for the
@@ -19,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from export.arithmetic import Float32, Float32Arithmetic, Linear, Norm, transposed
+from export.arithmetic import (
+    FixedSteps,
+    Float32,
+    Float32Arithmetic,
+    Linear,
+    Norm,
+    transposed,
+)
 from export.graph_builder import MICROSOFT, GraphBuilder
 
 Int8 = npt.NDArray[np.int8]
@@ -54,9 +62,9 @@ class Int8Arithmetic(Float32Arithmetic):
         self._middle = graph.op("ConstantOfShape", shape, value=_uint8(_MIDDLE))  # [..., 1]
         self._zero = graph.op("ConstantOfShape", shape, value=_uint8(0))
 
-    def embed(self, table: Float32, ids: str, scale: float) -> str:
+    def embed(self, table: Float32, ids: str, scale: float, steps: FixedSteps | None = None) -> str:
         """Gathers 8-bit rows and their scales, and dequantises only those."""
-        values, scales = quantize_rows(table)
+        values, scales = quantize_rows(table, steps)
         rows = self._graph.op("Gather", self._graph.constant(values), ids, axis=0)
         rows = self._graph.op("Cast", rows, to=onnx.TensorProto.FLOAT)
         column = (scales * np.float32(scale))[:, None]
@@ -72,36 +80,43 @@ class Int8Arithmetic(Float32Arithmetic):
 
     def linear(self, linear: Linear) -> str:
         """The result [..., out]."""
-        if linear.states in self._static_scales and not linear.non_negative:
-            values, scales = quantize_rows(linear.weight)
-            weight = self._graph.constant(values.T)
-            return self._multiply_static(linear.states, weight, scales, linear.bias)
+        scale = self._static_scale(linear.states, linear.steps, linear.non_negative)
+        if scale is not None:
+            return self._linear_static(linear, scale)
         product, scale = self._scaled_product(linear)
         scaled = self._graph.op("Mul", product, scale)
         return self._graph.op("Add", scaled, self.constant(linear.bias))
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
         """GatedAdd scales the product's rows and adds it in one pass."""
+        static = self._static_scale(linear.states, linear.steps, linear.non_negative)
+        if static is not None:
+            # Not Add, which the runtime would make part of a slow SkipLayerNormalization.
+            total = self._graph.op("Sum", residual, self._linear_static(linear, static))
+            return total, self.normalize(total, norm)
         product, scale = self._scaled_product(linear)
         biased = self._graph.op("Add", residual, self.constant(linear.bias))
         total = self._graph.op("GatedAdd", biased, product, scale, domain=MICROSOFT)
         return total, self.normalize(total, norm)
 
-    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+    def project_to_vocabulary(
+        self, states: str, table: Float32, bias: Float32 | None, steps: FixedSteps | None = None
+    ) -> str:
         """states times the transposed table, from the same 8-bit numbers as the embedding.
 
         With a static scale, the product adds the bias by itself: another pass over [rows, V] would
         take a tenth of the product's time.
         """
-        values, scales = quantize_rows(table)
+        values, scales = quantize_rows(table, steps)
         weight = transposed(self._graph, self._graph.constant(values))
-        if states in self._static_scales:
-            return self._multiply_static(states, weight, scales, bias)
+        static = self._static_scale(states, steps)
+        if static is not None:
+            return self._multiply_static(states, static, weight, scales, bias)
         quantized, scale = self._quantize(states, table.shape[1])
         product = self._graph.op("Mul", self._multiply(quantized, weight, scales), scale)
         return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
-    def project_to_columns(self, states: str, width: int) -> str:
+    def project_to_columns(self, states: str, width: int, steps: FixedSteps | None = None) -> str:
         """states times the inputs `columns` and `column_scales`, plus the input `column_bias`.
 
         Columns are unsigned: of signed ones, processors without VNNI would add up pairs in 16 bits.
@@ -112,16 +127,21 @@ class Int8Arithmetic(Float32Arithmetic):
         scales = graph.input("column_scales", "float32", ["columns"])
         bias = graph.input("column_bias", "float32", ["columns"])
         middle = graph.constant(_MIDDLE, np.uint8)
-        if states in self._static_scales:
-            return self._multiply_static(states, columns, scales, bias, middle)
+        static = self._static_scale(states, steps)
+        if static is not None:
+            return self._multiply_static(
+                states, static, columns, scales, bias, weight_zero_point=middle
+            )
         quantized, scale = self._quantize(states, width)
         product = self._multiply(quantized, columns, scales, weight_zero_point=middle)
         return graph.op("Add", graph.op("Mul", product, scale), bias)
 
-    def output_columns(self, table: Float32, token_ids: str) -> None:
+    def output_columns(
+        self, table: Float32, token_ids: str, steps: FixedSteps | None = None
+    ) -> None:
         """Adds the outputs `columns` [D, n] and `column_scales` [n]: the embedding's numbers."""
         graph = self._graph
-        values, scales = quantize_rows(table)
+        values, scales = quantize_rows(table, steps)
         rows = graph.op("Gather", graph.constant(values), token_ids, axis=0)
         rows = graph.op("Add", graph.cast(rows, "int32"), graph.constant(_MIDDLE, np.int32))
         rows = graph.cast(rows, "uint8")
@@ -132,29 +152,52 @@ class Int8Arithmetic(Float32Arithmetic):
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
         """The product without the rows' scales, and these scales."""
-        values, scales = quantize_rows(linear.weight)
+        values, scales = quantize_rows(linear.weight, linear.steps)
         width = linear.weight.shape[1]
         quantized, scale = self._quantize(linear.states, width, linear.non_negative)
         weight = self._graph.constant(values.T)
         zero_point = 0 if linear.non_negative else _MIDDLE
         return self._multiply(quantized, weight, scales, zero_point=zero_point), scale
 
+    def _static_scale(
+        self, states: str, steps: FixedSteps | None, non_negative: bool = False
+    ) -> np.float32 | None:
+        """The scale of states that is a constant of the graph, if they have one."""
+        if steps is not None and steps.states is not None:
+            return np.float32(steps.states)
+        return None if non_negative else self._static_scales.get(states)
+
+    def _linear_static(self, linear: Linear, scale: np.float32) -> str:
+        values, scales = quantize_rows(linear.weight, linear.steps)
+        weight = self._graph.constant(values.T)
+        zero_point = 0 if linear.non_negative else _MIDDLE
+        return self._multiply_static(
+            linear.states, scale, weight, scales, linear.bias, zero_point=zero_point
+        )
+
     def _multiply_static(
         self,
         states: str,
+        scale: np.float32,
         weight: str,
         scales: Float32 | str,
         bias: Float32 | str | None = None,
+        *,
+        zero_point: int = _MIDDLE,
         weight_zero_point: str = "",
     ) -> str:
-        """The complete product, of normalised states with a static scale."""
-        scale = self._static_scales[states]
-        middle = self._graph.constant(_MIDDLE, np.uint8)
-        quantized = self._graph.op("QuantizeLinear", states, self.constant(scale), middle)
+        """The complete product, of states with a static scale, clipped at 127 of its steps."""
+        graph = self._graph
+        quantized = graph.op(
+            "QuantizeLinear", states, self.constant(scale), graph.constant(zero_point, np.uint8)
+        )
+        if zero_point == 0:
+            quantized = graph.op("Clip", quantized, "", graph.constant(127, np.uint8))
         return self._multiply(
             quantized,
             weight,
             scales,
+            zero_point=zero_point,
             state_scale=scale,
             bias=bias,
             weight_zero_point=weight_zero_point,
@@ -217,13 +260,20 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._quantized[key]
 
 
-def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
+def quantize_rows(matrix: Float32, steps: FixedSteps | None = None) -> tuple[Int8, Float32]:
     """8-bit integers [N, K] and scales [N] whose product is `matrix`, up to rounding.
 
     -128 is not used, so that ranges are symmetric and products of two values fit into 15 bits.
+
+    Args:
+        matrix: the numbers.
+        steps: the scales, if they are fixed.
     """
-    scales = (np.abs(matrix).max(axis=1) / np.float32(127)).astype(np.float32)
-    scales[scales == 0] = 1.0
+    if steps is not None:
+        scales = np.repeat(np.float32(steps.weights), len(matrix) // len(steps.weights))
+    else:
+        scales = (np.abs(matrix).max(axis=1) / np.float32(127)).astype(np.float32)
+        scales[scales == 0] = 1.0
     values = np.clip(np.rint(matrix / scales[:, None]), -127, 127).astype(np.int8)
     return values, scales
 

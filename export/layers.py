@@ -31,7 +31,8 @@ class Layers:
         """Embedding plus position of each token, normalised if asked for: ids [...] -> [..., D]."""
         scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
         with self.graph.scope(f"{side}_embedding"):
-            states = self.arithmetic.embed(self.weights.embedding(side), ids, scale)
+            steps = self.weights.steps(f"{side}_embedding")
+            states = self.arithmetic.embed(self.weights.embedding(side), ids, scale, steps)
             if side == "target" and not self.config.embed_start:
                 states = self._without_start(states, ids)
             table = self.weights.positions(side)
@@ -47,26 +48,33 @@ class Layers:
 
     def attention_input(self, states: str, block: str, *names: str) -> str:
         """Several projections of an attention block in one product: [..., D] -> [..., n * D]."""
-        return self.arithmetic.linear(Linear(states, *self.weights.fused(block, *names)))
+        steps = self.weights.steps(*(f"{block}.{name}" for name in names))
+        return self.arithmetic.linear(
+            Linear(states, *self.weights.fused(block, *names), steps=steps)
+        )
 
     def attention_output(self, mixed: str, block: str) -> Linear:
         """The last projection of an attention block."""
-        width = self.config.d_model
-        return Linear(mixed, *self.weights.linear(f"{block}.output", width, width))
+        width, name = self.config.d_model, f"{block}.output"
+        steps = self.weights.steps(name)
+        return Linear(mixed, *self.weights.linear(name, width, width), steps=steps)
 
     def feed_forward(self, states: str, block: str) -> Linear:
         """The position-wise network, up to its last projection."""
         width, inner = self.config.d_model, self.config.ffn_dim
         weights = self.weights.linear(f"{block}.inner", inner, width)
-        hidden = self.arithmetic.linear(Linear(states, *weights))
+        steps = self.weights.steps(f"{block}.inner")
+        hidden = self.arithmetic.linear(Linear(states, *weights, steps=steps))
         weights = self.weights.linear(f"{block}.outer", width, inner)
+        steps = self.weights.steps(f"{block}.outer")
         if self.config.activation == "relu":
-            return Linear(hidden, *weights, non_negative=True)
-        return Linear(self._activation(hidden), *weights)
+            return Linear(hidden, *weights, non_negative=True, steps=steps)
+        return Linear(self._activation(hidden), *weights, steps=steps)
 
     def gates(self, states: str, block: str) -> tuple[str, str]:
         """A recurrent unit's forget gate and candidate [..., D] of its input [..., D]."""
-        both = self.arithmetic.linear(Linear(states, *self.weights.gates(block)))
+        steps = self.weights.steps(f"{block}.forget", f"{block}.candidate")
+        both = self.arithmetic.linear(Linear(states, *self.weights.gates(block), steps=steps))
         forget, candidate = self.graph.multi_op(
             "Split", both, outputs=[None, None], axis=-1, num_outputs=2
         )
@@ -81,9 +89,8 @@ class Layers:
         if bias is not None and to_choose and self.config.forbidden_id is not None:
             bias = bias.copy()
             bias[self.config.forbidden_id] = NEVER
-        logits = self.arithmetic.project_to_vocabulary(
-            states, self.weights.output_projection(), bias
-        )
+        table, steps = self.weights.output_projection(), self.weights.steps("output_projection")
+        logits = self.arithmetic.project_to_vocabulary(states, table, bias, steps)
         return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
 
     def norm(self, name: str) -> Norm:
@@ -129,7 +136,8 @@ class ResidualStream:
         if isinstance(sublayer, Linear):
             total, self.states = arithmetic.add_and_normalize(self._residual, sublayer, norm)
         else:
-            total = self._layers.graph.op("Add", self._residual, sublayer)
+            # Not Add, which the runtime would make part of a slow SkipLayerNormalization.
+            total = self._layers.graph.op("Sum", self._residual, sublayer)
             self.states = arithmetic.normalize(total, norm)
         self._residual = total if self._pre else self.states
 

@@ -29,7 +29,8 @@ def choose_listed_tokens(layers: Layers, states: str) -> None:
             are the same bits.
     """
     graph = layers.graph
-    logits = layers.arithmetic.project_to_columns(states, layers.config.d_model)
+    steps = layers.weights.steps("output_projection")
+    logits = layers.arithmetic.project_to_columns(states, layers.config.d_model, steps)
     logits = graph.op("Squeeze", logits, graph.constant([1], np.int64))  # [rows, columns]
     columns = graph.input("listed_columns", "int32", ["rows", "listed"])
     token_ids = graph.input("column_ids", "int64", ["columns"])
@@ -60,7 +61,8 @@ def build_list_columns(config: ModelConfig, weights: Weights, precision: str) ->
     graph = GraphBuilder("list_columns", weights.shared)
     token_ids = graph.input("token_ids", "int64", ["n"])
     arithmetic = arithmetic_for(precision, graph, token_ids)
-    arithmetic.output_columns(weights.output_projection(), token_ids)
+    steps = weights.steps("output_projection")
+    arithmetic.output_columns(weights.output_projection(), token_ids, steps)
     bias = weights.output_bias()
     if bias is None:
         bias = np.zeros(config.vocab_size, np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from export.arithmetic import FixedSteps
 from export.int8_arithmetic import quantize_rows
 from export.parity_check import Tolerance
 from export.torch_outputs import ForcedTranslation, TorchOutputs, torch_outputs
@@ -89,6 +90,31 @@ def _best(
     log_probabilities = outputs.log_probabilities
     best = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
     return best, np.take_along_axis(log_probabilities, best, axis=1)
+
+
+@contextlib.contextmanager
+def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Iterator[None]:
+    """Round the inputs of linear maps to 8 bits by prescribed steps, as int8 graphs do.
+
+    Args:
+        model: the network.
+        steps: by the names of the maps; others stay as they are.
+    """
+    handles = []
+    for name, module in model.named_modules():
+        if name in steps and (step := steps[name].states) is not None:
+
+            def rounded(
+                _: nn.Module, given: tuple[Tensor, ...], step: float = step
+            ) -> tuple[Tensor, ...]:
+                return ((given[0] / step).round().clamp(-127, 127) * step,)
+
+            handles.append(module.register_forward_pre_hook(rounded))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from export.arithmetic import FixedSteps
 from export.errors import ExportError
 from export.shared_weights import SharedWeights
 from model.bundle.config import ModelConfig
@@ -27,6 +28,7 @@ class Weights:
         config: the model's configuration.
         shared: where graphs that are built from them leave their large constants, if not in
             themselves.
+        steps: those that the model prescribes, by the names of linear maps and embeddings.
 
     Raises:
         ExportError: from every method, for an array that is missing, misshapen or not finite.
@@ -37,8 +39,10 @@ class Weights:
         arrays: Mapping[str, Array],
         config: ModelConfig,
         shared: SharedWeights | None = None,
+        steps: Mapping[str, FixedSteps] | None = None,
     ) -> None:
         self.shared = shared
+        self._steps = steps or {}
         self._arrays = arrays
         self._config = config
 
@@ -55,6 +59,15 @@ class Weights:
         if not np.isfinite(array).all():
             raise ExportError(f"the weight {name!r} holds infinite or undefined numbers")
         return array
+
+    def steps(self, *names: str) -> FixedSteps | None:
+        """The prescribed steps of several maps of the same states as one, if all have some."""
+        found = [self._steps[name] for name in names if name in self._steps]
+        if len(found) < len(names):
+            return None
+        weights = tuple(step for one in found for step in one.weights)
+        states = {one.states for one in found}
+        return FixedSteps(weights, states.pop() if len(states) == 1 else None)
 
     def linear(self, name: str, num_out: int, num_in: int) -> tuple[Float32, Float32]:
         """Weight [out, in] and bias [out] of one linear map."""

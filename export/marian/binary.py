@@ -70,7 +70,7 @@ class Item:
             dtype = np.dtype(_QUANTIZED[self.kind])
             self._check_size(count * dtype.itemsize + 4)
             values = np.frombuffer(self.data, dtype, count).astype(np.float32)
-            multiplier = np.frombuffer(self.data, "<f4", 1, count * dtype.itemsize)[0]
+            multiplier = self.multiplier()
             if not np.isfinite(multiplier) or multiplier <= 0:
                 self._refuse(f"has the multiplier {multiplier}")
             with np.errstate(over="ignore"):
@@ -91,6 +91,12 @@ class Item:
         found = np.frombuffer(self.data, dtype, count).astype(np.float32).reshape(self.shape)
         if not np.isfinite(found).all():
             self._refuse("holds infinite or undefined numbers")
+        return found
+
+    def multiplier(self) -> np.float32:
+        """By what quantised numbers were multiplied, unchecked; `numbers` checks it."""
+        at = math.prod(self.shape) * np.dtype(_QUANTIZED[self.kind]).itemsize
+        found: np.float32 = np.frombuffer(self.data, "<f4", 1, at)[0]
         return found
 
     def text(self) -> bytes:

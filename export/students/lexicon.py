@@ -1,13 +1,14 @@
-"""Reads a student's shortlist, `lex.50.50.*.s2t.bin`.
+"""A student's shortlist, `lex.50.50.*.s2t.bin`.
 
 Little endian: uint64 magic, checksum, firstNum, bestNum, number of offsets, number of ids; then
 the offsets (uint64, one for each source token and one more) and the ids (uint32). The checksum is
-not compared. See `src/data/shortlist.cpp` of Marian.
+written, but not compared. See `src/data/shortlist.cpp` of Marian.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +62,30 @@ def read_lexicon(file: Path, num_sources: int, num_targets: int) -> Shortlist:
     except ShortlistError as exc:
         raise ExportError(f"{file} {exc}") from exc
     return Shortlist(int(first_num), offsets.astype(np.int64), ids)
+
+
+def lexicon_bytes(shortlist: Shortlist, order: Sequence[int]) -> bytes:
+    """The content of a file.
+
+    Args:
+        shortlist: without first ids, for one vocabulary of both languages.
+        order: its ids, in the order of the student's; others are left out.
+    """
+    place = np.full(len(shortlist.offsets) - 1, -1)
+    place[order] = np.arange(len(order))
+    sources, targets = (place[ids] for ids in shortlist.pairs())
+    kept = (sources >= 0) & (targets >= 0)
+    found = Shortlist.of_pairs(0, sources[kept], targets[kept], len(order))
+    counts = found.offsets[1:] - found.offsets[:-1]
+    fields = (0, int(counts.max()), len(found.offsets), len(found.ids))
+    content = struct.pack("<4Q", *fields) + found.offsets.astype("<u8").tobytes()
+    content += found.ids.astype("<u4").tobytes()
+    return struct.pack("<2Q", LEXICON_MAGIC, _checksum(content)) + content
+
+
+def _checksum(content: bytes) -> int:
+    """Marian's hash of the 64-bit words; Firefox's engine and slimt compare it."""
+    mask, found = 2**64 - 1, 0
+    for (word,) in struct.iter_unpack("<Q", content[: len(content) // 8 * 8]):
+        found ^= (word + 0x9E3779B9 + (found << 6) + (found >> 2)) & mask
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from export.arithmetic import FixedSteps
 from export.errors import ExportError
 from export.layers import NEVER
 from export.marian.binary import INTGEMM8, INTGEMM16, Item, read_binary
@@ -95,6 +96,7 @@ class StudentNetwork:
         precision: the file's number type, such as "float32" or "intgemm8 with alphas"; for people.
         alphas: by which the engines of such files multiply the inputs of a matrix before they round
             them to 8 bits, by our names of the linear maps; empty if the file has none.
+        multipliers: by which 8-bit weights were multiplied, by Marian's names.
     """
 
     file: Path
@@ -102,6 +104,7 @@ class StudentNetwork:
     arrays: Mapping[str, Array]
     precision: str
     alphas: Mapping[str, float]
+    multipliers: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> StudentNetwork:
@@ -123,7 +126,8 @@ class StudentNetwork:
         precision = next((kind for kind in kinds.values() if kind in found), "float32")
         precision += " with alphas" if alphas else ""
         arrays = {name: item.numbers() for name, item in items.items()}
-        return cls(file, options, arrays, precision, scales)
+        multipliers = {n: float(i.multiplier()) for n, i in items.items() if i.kind == INTGEMM8}
+        return cls(file, options, arrays, precision, scales, multipliers)
 
     @classmethod
     def _read_npz(cls, file: Path) -> StudentNetwork:
@@ -208,6 +212,16 @@ class StudentNetwork:
         table = marian_positions(config.max_positions, config.d_model)  # no weight of the file
         model.register_buffer("sinusoid", table, persistent=False)
         return model.eval()
+
+    def steps(self) -> dict[str, FixedSteps]:
+        """Steps of the file's 8-bit integers and of their inputs, by our names."""
+        found = {}
+        for name, multiplier in self.multipliers.items():
+            own = _our_name(name)
+            for ours in (own.removesuffix(".weight"),) if own else _uses_of(name):
+                alpha = self.alphas.get(ours)
+                found[ours] = FixedSteps((1 / multiplier,), None if alpha is None else 1 / alpha)
+        return found
 
     def _weight(self, name: str, array: Array, expected: tuple[int, ...] | None) -> Tensor:
         if expected is None:
@@ -331,6 +345,14 @@ def _our_name(theirs: str) -> str | None:
     if layer is None or layer[3] not in _BLOCKS or int(layer[2]) < 1:
         return None
     return f"{layer[1]}.layers.{int(layer[2]) - 1}.{_BLOCKS[layer[3]]}"
+
+
+def _uses_of(table: str) -> tuple[str, ...]:
+    """Our names for a table of embeddings."""
+    if table == "encoder_Wemb":
+        return ("source_embedding",)
+    shared = ("source_embedding",) if table == "Wemb" else ()
+    return ("target_embedding", "output_projection", *shared)
 
 
 def their_name(ours: str) -> str:

@@ -57,6 +57,7 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
     except TokenizerError as exc:
         raise ExportError(f"{files.vocabularies[0]}: {exc}") from exc
     lexicon = shortlist = None
+    steps = network.steps()
     if files.lexicon is not None:
         lexicon = read_lexicon(files.lexicon, *sizes)
         shortlist = with_shared_pieces(lexicon, pieces[0], pieces[1], config.vocab_size)
@@ -69,9 +70,10 @@ def read_student(path: Path, languages: Sequence[str] | None) -> ForeignModel:
         directions=Directions.one(source, target),
         checksums={"weights_sha256": file_sha256(files.weights)},
         search=search,
-        comparison=FxtranslateComparison(files, model, tokenizer, unk_id, network.alphas, lexicon),
+        comparison=FxtranslateComparison(files, model, tokenizer, unk_id, steps, lexicon),
         alignment_head=_alignment_head(network, config.num_decoder_layers),
         shortlist=shortlist,
+        steps=steps,
     )
 
 

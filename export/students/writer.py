@@ -19,9 +19,12 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.exporter import check_unused, new_directory
+from export.layers import NEVER
 from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item
 from export.parity import SENTENCES
+from export.shortlists import shortlist_from_text
 from export.students.comparison import StudentAgreement
+from export.students.lexicon import lexicon_bytes
 from export.students.network import ALPHA, OUTPUT_ALPHA, OUTPUT_BIAS, their_name
 from export.students.reader import read_student
 from model.bundle.config import STUDENT, ModelConfig
@@ -33,6 +36,7 @@ from model.network.transformer import Transformer
 Array = npt.NDArray[Any]
 _PRECISIONS = ("fp32", "int8")
 _EOS, _UNK = 0, 1  # of students
+_COLUMNS = 8
 _REQUIRED: Mapping[str, tuple[Any, ...]] = {
     **{name: (value,) for name, value in STUDENT.items()},
     "norm": ("post",),
@@ -50,6 +54,7 @@ def write_student(
     output: Path,
     precision: str = "int8",
     sentences: Sequence[str] = SENTENCES,
+    shortlist_from: tuple[Path, Path] | None = None,
 ) -> StudentAgreement | None:
     """Write a checkpoint as the files of a student.
 
@@ -58,6 +63,7 @@ def write_student(
         output: the directory to write; it appears whole, or not at all.
         precision: "int8" for 8-bit integers with alphas, "fp32" for float32.
         sentences: source sentences, of which the alphas are made.
+        shortlist_from: files of sentences and of their translations, to make a shortlist from.
 
     Returns:
         How fxtranslate translates with the files, against our network; None if it isn't installed.
@@ -89,6 +95,10 @@ def write_student(
         is_shared = model.config.embedding_tying == "all"
         for side in ("",) if is_shared else ("src", "trg"):
             (directory / f"{side}vocab.{pair}.spm").write_bytes(vocabulary)
+        if shortlist_from is not None:
+            shortlist = shortlist_from_text(shortlist_from, tokenizer, model.config)
+            content = lexicon_bytes(shortlist, order)
+            (directory / f"lex.50.50.{pair}.s2t.bin").write_bytes(content)
         described = {"sourceLanguage": languages[0], "targetLanguage": languages[1]}
         (directory / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
         comparison = read_student(directory, None).comparison
@@ -121,12 +131,16 @@ def _check(config: ModelConfig) -> None:
 def piece_order(tokenizer: Tokenizer) -> list[int]:
     """Our ids in the order of a student's: </s>, <unk>, and all others but padding and BOS.
 
+    Padding comes last, as often as makes the number of pieces a multiple of eight: 8-bit products
+    of Firefox's engine and slimt have so many columns.
+
     Args:
         tokenizer: ours.
     """
     first = [tokenizer.eos_id, tokenizer.unk_id]
     hidden = {*first, tokenizer.pad_id, tokenizer.bos_id}
-    return first + [i for i in range(tokenizer.vocab_size) if i not in hidden]
+    order = first + [i for i in range(tokenizer.vocab_size) if i not in hidden]
+    return order + [tokenizer.pad_id] * (-len(order) % _COLUMNS)
 
 
 def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
@@ -140,6 +154,9 @@ def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
     model = protobuf.ModelProto.FromString(tokenizer.serialized())
     pieces = [model.pieces[i] for i in order]
     kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    for number, (piece, token) in enumerate(zip(kept, order, strict=True)):
+        if token == tokenizer.pad_id:
+            piece.piece, piece.type = f"<unused{number}>", piece.UNUSED
     del model.pieces[:]
     model.pieces.extend(kept)
     model.pieces[_EOS].piece, model.pieces[_UNK].piece = "</s>", "<unk>"
@@ -171,7 +188,8 @@ def student_arrays(model: Transformer, order: Sequence[int]) -> dict[str, Array]
     else:
         found["encoder_Wemb"] = states["source_embedding.weight"][rows].numpy()
         found["decoder_Wemb"] = target
-    found[OUTPUT_BIAS] = _theirs(states["output_projection.bias"][rows])
+    bias = states["output_projection.bias"][rows]
+    found[OUTPUT_BIAS] = _theirs(bias.masked_fill(rows == model.config.pad_id, NEVER))
     return found
 
 

@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from export.errors import ExportError
+from export.layers import NEVER
+from export.shortlists import shortlist_from_text
+from export.students.lexicon import lexicon_bytes
 from export.students.reader import read_student
 from export.students.writer import piece_order, write_student
 from model.bundle.config import ModelConfig, preset
 from model.bundle.manifest import MANIFEST_FILE
+from model.bundle.shortlist import Shortlist
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
 from model.network.checkpoint import save_checkpoint
 from model.network.transformer import Transformer
@@ -111,6 +115,44 @@ def test_other_networks_are_refused(
     with pytest.raises(ExportError, match=message):
         write_student(tmp_path / "ours", tmp_path / "student")
     assert not (tmp_path / "student").exists()
+
+
+def test_the_number_of_pieces_is_a_multiple_of_eight(tmp_path: Path) -> None:
+    """Firefox's engine and slimt write beyond the end of their memory otherwise."""
+    path = tmp_path / TOKENIZER_FILE
+    tokenizer = train_tokenizer(iter(TEXTS), path, vocab_size=VOCAB_SIZE + 3)
+    model = random_student(preset("student-tiny", VOCAB_SIZE + 3, **SMALL))
+    save(tmp_path / "ours", model, model.config, tokenizer)
+    write_student(tmp_path / "ours", tmp_path / "student", "fp32", [])
+    found, order = read_student(tmp_path / "student", None), piece_order(tokenizer)
+    assert len(order) == len(found.tokenizer.vocabulary.pieces) == VOCAB_SIZE + 6
+    assert (found.model.output_projection.bias[VOCAB_SIZE + 1 :] == NEVER).all()
+    for text in sentences(5):
+        assert [order[i] for i in found.tokenizer.encode(text)] == tokenizer.encode(text)
+
+
+def test_a_shortlist_goes_along(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    checkpoint(tmp_path / "ours", tokenizer)
+    texts = tmp_path / "texts.en", tmp_path / "texts.de"
+    for file in texts:
+        file.write_text("\n".join(sentences()))
+    write_student(tmp_path / "ours", tmp_path / "student", "int8", sentences(2), texts)
+    found, order = read_student(tmp_path / "student", None).shortlist, piece_order(tokenizer)
+    assert found is not None
+    config = preset("student-tiny", VOCAB_SIZE)
+    expected = shortlist_from_text(texts, tokenizer, config)
+    for text in sentences():
+        ids = tokenizer.encode(text)
+        wanted = {order.index(i) for i in expected.target_ids([*ids, tokenizer.eos_id])}
+        given = found.target_ids([*(order.index(i) for i in ids), 0]).tolist()
+        assert wanted <= {*given}
+        assert {order.index(i) for i in ids} <= wanted
+
+
+def test_the_checksum_of_a_shortlist_is_marian_s() -> None:
+    """Computed by the code whose files slimt 0.1.0 read."""
+    content = lexicon_bytes(Shortlist.of(0, [[0], [1, 2], []]), [0, 1, 2])
+    assert int.from_bytes(content[8:16], "little") == 0xDFA9EC02C56BF35B
 
 
 def test_what_is_there_stays(tmp_path: Path, tokenizer: Tokenizer) -> None:

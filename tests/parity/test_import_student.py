@@ -111,20 +111,21 @@ def test_imported_whole(tmp_path: Path, precision: str) -> None:
     fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
     write(tmp_path / "ende", "student-tiny", fields)
     options = ExportOptions(precision)
-    wanted = sentences(6) if precision == "fp32" else None
     made = import_directory(
         tmp_path / "ende",
         tmp_path / "bundle",
         options,
-        sentences=wanted,
-        num_sentences=6 if precision == "fp32" else 0,
+        sentences=sentences(6),
+        num_sentences=6,
         threads=1,
     )
     bundle = Bundle.load(tmp_path / "bundle")
     assert bundle.name == "en-de"
     assert bundle.config.decoder == "ssru"
     assert (bundle.alignment_layer, bundle.alignment_head) == (1, 0)
-    assert (made.proof is None) == (precision == "int8")
+    # In int8, of the network with the file's integers and alphas: few roundings differ.
+    assert made.proof is not None
+    assert made.proof.mean_difference < (1e-4 if precision == "fp32" else 5e-3)
     assert bundle.manifest["provenance"]["imported_from"]["architecture"].startswith(
         "Marian student"
     )

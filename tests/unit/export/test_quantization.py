@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from export.arithmetic import Linear, Norm
+from export.arithmetic import FixedSteps, Linear, Norm
 from export.graph_builder import GraphBuilder
 from export.int8_arithmetic import Int8Arithmetic, quantize_rows, static_scale_of
 from model.bundle.processor import multiplies_int8_exactly
@@ -43,6 +43,42 @@ def test_a_row_of_zeros_stays_zero() -> None:
     values, scales = quantize_rows(np.zeros((2, 3), np.float32))
     assert not values.any()
     assert np.isfinite(scales).all()
+
+
+def test_prescribed_steps_give_back_the_integers_of_a_file() -> None:
+    chance = np.random.default_rng(2)
+    integers = chance.integers(-90, 91, (6, 40)).astype(np.int8)
+    steps = FixedSteps((0.01, 0.02))  # of three rows each
+    matrix = integers * np.repeat(np.float32(steps.weights), 3)[:, None]
+    values, scales = quantize_rows(matrix, steps)
+    assert (values == integers).all()
+    assert scales.tolist() == [np.float32(0.01)] * 3 + [np.float32(0.02)] * 3
+
+
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_prescribed_steps_of_inputs_round_and_clip_them(non_negative: bool) -> None:
+    chance = np.random.default_rng(4)
+    states = chance.normal(0.0, 1.0, (9, 64)).astype(np.float32)
+    weight = (chance.integers(-30, 31, (48, 64)) / np.float32(16)).astype(np.float32)
+    bias = chance.standard_normal(48).astype(np.float32)
+    graph = GraphBuilder("test")
+    ids = graph.input("ids", "int64", ["rows"])
+    arithmetic = Int8Arithmetic(graph, ids)
+    given = graph.input("states", "float32", ["rows", 64])
+    residual = graph.input("residual", "float32", ["rows", 48])
+    steps = FixedSteps((1 / 16,), 1 / 64)  # to two standard deviations
+    linear = Linear(given, weight, bias, non_negative, steps)
+    total, _ = arithmetic.add_and_normalize(residual, linear, norm_of(48))
+    for name, found in (("product", arithmetic.linear(linear)), ("total", total)):
+        graph.op("Identity", found, output=name)
+        graph.output(name, "float32", ["rows", 48])
+    session = ort.InferenceSession(graph.build().SerializeToString())
+    more = chance.standard_normal((9, 48)).astype(np.float32)
+    feeds = {"ids": np.zeros(9, np.int64), "states": states, "residual": more}
+    found, sums = session.run(["product", "total"], feeds)
+    rounded = np.clip(np.rint(states * 64), 0 if non_negative else -128, 127) / 64
+    assert np.abs(found - (rounded @ weight.T + bias)).max() < 1e-4
+    assert np.abs(sums - (found + more)).max() < 1e-5
 
 
 def norm_of(width: int, seed: int = 3) -> Norm:
