@@ -80,9 +80,9 @@ class Int8Arithmetic(Float32Arithmetic):
 
     def linear(self, linear: Linear) -> str:
         """The result [..., out]."""
-        scale = self._static_scale(linear.states, linear.steps, linear.non_negative)
-        if scale is not None:
-            return self._linear_static(linear, scale)
+        static = self._static_scale(linear.states, linear.steps, linear.non_negative)
+        if static is not None:
+            return self._linear_static(linear, static)
         product, scale = self._scaled_product(linear)
         scaled = self._graph.op("Mul", product, scale)
         return self._graph.op("Add", scaled, self.constant(linear.bias))
@@ -270,7 +270,7 @@ def quantize_rows(matrix: Float32, steps: FixedSteps | None = None) -> tuple[Int
         steps: the scales, if they are fixed.
     """
     if steps is not None:
-        scales = np.repeat(np.float32(steps.weights), len(matrix) // len(steps.weights))
+        scales = np.repeat(np.array(steps.weights, np.float32), len(matrix) // len(steps.weights))
     else:
         scales = (np.abs(matrix).max(axis=1) / np.float32(127)).astype(np.float32)
         scales[scales == 0] = 1.0

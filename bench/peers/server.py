@@ -12,6 +12,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import typer
 
+from bench.peers import student_backend
 from bench.peers.batch_engine import BatchBackend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
@@ -27,7 +28,7 @@ from service.server import Server
 from service.settings import Settings
 from service.translation.translator import Translator
 
-KINDS = ("ctranslate2", "static", "per-request")
+KINDS = ("ctranslate2", "static", "per-request", *student_backend.ENGINES)
 
 
 def peer_model(
@@ -96,7 +97,9 @@ def main(
     bundle: Annotated[
         Path, typer.Option(help="The bundle: vocabulary, and weights of our engine.")
     ],
-    converted: Annotated[Path | None, typer.Option(help="The CTranslate2 model.")] = None,
+    converted: Annotated[
+        Path | None, typer.Option(help="The model in the other engine's format.")
+    ] = None,
     port: int = 50061,
     metrics_port: int = 9474,
     max_batch: int = 32,
@@ -109,8 +112,9 @@ def main(
     threads: Annotated[int, typer.Option(help="Of our own engine; 0: one for each core.")] = 0,
 ) -> None:
     """Serve until SIGTERM."""
-    if kind not in KINDS or (kind == "ctranslate2" and converted is None):
-        raise typer.BadParameter("--kind ctranslate2 needs --converted; see --help")
+    is_foreign = kind not in ("static", "per-request")
+    if kind not in KINDS or (is_foreign and converted is None):
+        raise typer.BadParameter(f"--kind {kind} needs --converted; see --help")
     logs.configure("info", "json")
     settings = Settings(
         model=(bundle,),
@@ -125,6 +129,10 @@ def main(
     if converted is not None and kind == "ctranslate2":
         options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa)
         model = ctranslate2_model(Bundle.load(bundle), converted, options, policy, metrics)
+    elif converted is not None and is_foreign:
+        policy, loaded = dataclasses.replace(policy, num_workers=inter_threads), Bundle.load(bundle)
+        backend = student_backend.StudentBackend(kind, converted, loaded, inter_threads)
+        model = peer_model(loaded, backend, policy, metrics, kind)
     else:
         policy = dataclasses.replace(policy, per_request=kind == "per-request")
         model = own_engine_model(bundle, settings, policy, metrics, kind)

@@ -29,8 +29,9 @@ class System:
     """A system and its settings.
 
     Attributes:
-        name: "dragoman", "ctranslate2", "static" or "per-request".
-        settings: options of its command line, by name; stored with every result.
+        name: "dragoman", or a kind of `bench.peers.server`.
+        settings: options of its command line, by name; stored with every result. A list gives an
+            option several times.
     """
 
     name: str
@@ -46,14 +47,16 @@ class System:
         options = [
             part
             for name, value in self.settings.items()
-            for part in (f"--{name.replace('_', '-')}", str(value))
+            for one in (value if isinstance(value, list) else [value])
+            for part in (f"--{name.replace('_', '-')}", str(one))
         ]
         if self.name == "dragoman":
             return ["-m", "cli.main", "serve", "--model", str(artifacts.bundle), *ports, *options]
         command = ["-m", "bench.peers.server", "--kind", self.name]
         command += ["--bundle", str(artifacts.bundle), *ports, *options]
-        if self.name == "ctranslate2":
+        if self.name not in ("static", "per-request"):
             command += ["--converted", str(artifacts.converted)]
+        if self.name == "ctranslate2":
             command += ["--compute-type", artifacts.compute_type]
         return command
 

@@ -30,6 +30,9 @@ _ENGINE = "fxtranslate"
 # Nats between two tokens that are nearly equal, to an engine with 8-bit activations. In a trained
 # student it preferred one that was worse by 0.13.
 _NEAR_TIE = 0.2
+# Share of sentences in which it may differ by more. On a processor without VNNI, one in a hundred
+# of a trained student did.
+_MOST_OTHERS = 0.05
 _MOST_STEPS = 2000  # of the search for one translation
 _LEAST_LIMIT = 2  # times the source's tokens, after which the engine may cut a translation
 
@@ -43,6 +46,7 @@ class StudentAgreement:
         num_sentences: compared sentences.
         num_identical: sentences with the same greedy translation.
         num_ties: other sentences, which differ in near ties alone.
+        num_others: the rest.
         first_difference: the first of those, or "".
     """
 
@@ -51,6 +55,7 @@ class StudentAgreement:
     num_identical: int
     num_ties: int
     first_difference: str
+    num_others: int = 0
 
     def __str__(self) -> str:
         """In words."""
@@ -58,12 +63,12 @@ class StudentAgreement:
             f"of {self.num_sentences} sentences, {self.num_identical} are translated as by "
             f"{_ENGINE} {self.fxtranslate}"
         )
-        if not self.num_ties:
-            return text
-        return (
-            f"{text}; {self.num_ties} differ where two tokens are nearly equal, the first of them "
-            f"{self.first_difference!r:.80}"
-        )
+        if self.num_ties:
+            text += (
+                f"; {self.num_ties} differ where two tokens are nearly equal, the first of them "
+                f"{self.first_difference!r:.80}"
+            )
+        return text + (f"; {self.num_others} differ otherwise" if self.num_others else "")
 
 
 @dataclass(frozen=True)
@@ -98,17 +103,23 @@ class FxtranslateComparison:
         """Translate every sentence with both, greedily.
 
         Raises:
-            ExportError: fxtranslate can't read the files, or a translation differs elsewhere than
-                in near ties; names the sentence.
+            ExportError: fxtranslate can't read the files, or more translations than `_MOST_OTHERS`
+                differ elsewhere than in near ties; names a sentence.
         """
         translator = self._translator()
-        identical, ties = 0, []
+        identical, others, ties = 0, 0, []
         for done, sentence in enumerate(sentences):
             if on_progress is not None:
                 on_progress(f"comparing with {_ENGINE}", done, len(sentences))
             theirs = str(translator.translate(sentence))
-            with rounded_inputs(self.model, self.steps):
-                num_ties = _Retraced(self, sentence, theirs).num_ties()
+            try:
+                with rounded_inputs(self.model, self.steps):
+                    num_ties = _Retraced(self, sentence, theirs).num_ties()
+            except ExportError:
+                others += 1
+                if others > _MOST_OTHERS * len(sentences):
+                    raise
+                continue
             identical += num_ties == 0
             if num_ties:
                 ties.append(sentence)
@@ -116,7 +127,7 @@ class FxtranslateComparison:
             on_progress(f"comparing with {_ENGINE}", len(sentences), len(sentences))
         version = importlib.metadata.version(_ENGINE)
         first = ties[0] if ties else ""
-        return StudentAgreement(version, len(sentences), identical, len(ties), first)
+        return StudentAgreement(version, len(sentences), identical, len(ties), first, others)
 
     def _translator(self) -> Any:
         from export.marian.binary import read_compressed

@@ -1,0 +1,115 @@
+"""fxtranslate and slimt, which read Firefox's models, as backends of the batch engine.
+
+Both take and return text, so tokens are decoded for them and encoded again: some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.peers.batch_engine import Output
+from model.bundle.bundle import Bundle
+from service.domain.requests import GenerationRequest
+
+TranslateTexts = Callable[[Sequence[str]], list[str]]
+"""Translates sentences, in the calling thread."""
+
+
+def fxtranslate(directory: Path, bundle: Bundle) -> TranslateTexts:
+    """The engine fxtranslate with the files of a student; one sentence after another."""
+    engine: Any = importlib.import_module("fxtranslate")
+    vocabularies = [file.read_bytes() for file in sorted(directory.glob("*vocab.*.spm"))]
+    weights, lexicon = (_only(directory, name).read_bytes() for name in ("model.*", "lex.*"))
+    translator = engine.Translator(weights, vocabularies[0], vocabularies[-1], lexicon)
+    return lambda texts: [translator.translate(text) for text in texts]
+
+
+def slimt(directory: Path, bundle: Bundle) -> TranslateTexts:
+    """The engine slimt with the files of a student; it makes batches by itself, in one thread."""
+    engine = _slimt_library()
+    config = engine.Config()
+    config.encoder_layers = bundle.config.num_encoder_layers
+    config.decoder_layers = bundle.config.num_decoder_layers
+    config.num_heads = bundle.config.num_heads
+    config.feed_forward_depth = 2
+    files = (str(_only(directory, name)) for name in ("model.*", "vocab.*", "lex.*"))
+    model, service = engine.Model(config, engine.Package(*files)), engine.Service(1, 0)
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        return [found.target.text for found in service.translate(model, list(texts), False)]
+
+    return translate
+
+
+ENGINES: dict[str, Callable[[Path, Bundle], TranslateTexts]] = {
+    "fxtranslate": fxtranslate,
+    "slimt": slimt,
+}
+
+
+def installed() -> list[str]:
+    """The names of the engines that are installed."""
+    return [name for name in ENGINES if importlib.util.find_spec(name) is not None]
+
+
+class StudentBackend:
+    """One of `ENGINES` in threads, each with a model of its own.
+
+    Args:
+        name: of the engine.
+        directory: the files of a student, as `dragoman export --format marian` writes them.
+        bundle: the same model as a bundle.
+        num_threads: batches at the same time.
+    """
+
+    def __init__(self, name: str, directory: Path, bundle: Bundle, num_threads: int) -> None:
+        self._tokenizer, self._eos_id = bundle.tokenizer(), bundle.config.eos_id
+        self._executor = ThreadPoolExecutor(num_threads, name)
+        self._free = [ENGINES[name](directory, bundle) for _ in range(num_threads)]
+
+    async def start(self) -> None:
+        """Nothing: models are loaded."""
+
+    async def translate(
+        self, requests: Sequence[GenerationRequest], max_new_tokens: Sequence[int]
+    ) -> list[Output]:
+        """Translate a batch in a thread; limits are the engine's own."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._translate, requests)
+
+    async def stop(self) -> None:
+        """End the threads."""
+        self._executor.shutdown()
+
+    def _translate(self, requests: Sequence[GenerationRequest]) -> list[Output]:
+        texts = [self._tokenizer.decode(request.source_ids) for request in requests]
+        translate = self._free.pop()
+        try:
+            found = translate(texts)
+        finally:
+            self._free.append(translate)
+        return [Output(ids, True) for ids in self._tokenizer.target.encode_batch(found)]
+
+
+def _only(directory: Path, pattern: str) -> Path:
+    (file,) = directory.glob(pattern)
+    return file
+
+
+def _slimt_library() -> Any:
+    """Its extension module alone: its package asks the network for lists of models."""
+    package = importlib.util.find_spec("slimt")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    found = importlib.machinery.PathFinder.find_spec("_slimt", package.submodule_search_locations)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

@@ -1,0 +1,283 @@
+"""A student (SSRU decoder, shortlist) against the engines of its files, and against self-attention.
+
+    python -m bench.students CHECKPOINT --shortlist-from train.en train.de
+
+exports the checkpoint for Marian's engines, imports those files, and measures in turn: a batch in
+each engine's process on one thread; one and many clients of a server with each engine behind it;
+and a decoder with self-attention in the place of the recurrence. Peers that are not installed
+(`pip install fxtranslate`, `pip install --no-deps slimt`) are left out. Writes `report.md` and
+`summary.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import typer
+
+from bench.load.plan import LoadPlan
+from bench.load.results import about_machine
+from bench.load.session import Session
+from bench.load.source import read_texts
+from bench.load.statistics import Summary
+from bench.peers.student_backend import ENGINES, installed
+from bench.submission import submit_many
+from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
+from bench.suite.systems import System, running
+from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.importer import import_directory
+from export.layers import NEVER
+from export.shortlists import shortlist_from_text
+from export.students.writer import write_student
+from model.bundle.bundle import Bundle
+from model.bundle.config import ModelConfig
+from model.bundle.shortlist import Shortlist
+from model.bundle.tokenizer import TOKENIZER_FILE
+from model.network.checkpoint import Checkpoint, checkpoint_folder, load_checkpoint
+from model.network.transformer import Transformer
+from service.domain.requests import GenerationRequest
+from service.engine.engine import Engine
+from service.models.loading import load_model
+from service.observability.metrics import ServerMetrics
+from service.settings import Settings
+
+OURS, SELF_ATTENTION = "dragoman", "self-attention"
+MANY = 64
+_TOKENS = 24  # of each translation of two networks of random weights
+_ALPHA_TEXTS = 60
+# Peers at their best: fxtranslate translates one sentence at a time, slimt in batches.
+_BATCHES = {"fxtranslate": 1, "slimt": 32}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a figure of ours against the best peer's.
+
+    Attributes:
+        what: what was measured, with the unit.
+        figures: by system.
+        floor, aim: of the ratio of our figure to the best of the others.
+        is_time: less is better.
+    """
+
+    what: str
+    figures: Mapping[str, float]
+    floor: float
+    aim: float
+    is_time: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """Of our figure to the best of the others; None without another."""
+        others = [figure for name, figure in self.figures.items() if name != OURS and figure]
+        if not others or OURS not in self.figures:
+            return None
+        return self.figures[OURS] / (min(others) if self.is_time else max(others))
+
+    def __str__(self) -> str:
+        """A line of a Markdown table."""
+        figures = ", ".join(f"{name} {figure:,.4g}" for name, figure in self.figures.items())
+        ratio = "–" if self.ratio is None else f"{self.ratio:.2f}"
+        return f"| {self.what} | {figures} | {ratio} | {self.floor:g} | {self.aim:g} |"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long to measure.
+
+    Attributes:
+        batch: sentences of the batch.
+        seconds: of each load, after a warm-up of a quarter.
+        repetitions: of everything; systems take turns.
+    """
+
+    batch: int
+    seconds: float
+    repetitions: int
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def prepare(
+    work: Path, checkpoint: Path, texts: Path, shortlist_from: tuple[Path, Path]
+) -> tuple[Artifacts, list[Artifacts]]:
+    """The student in both formats; and two networks of random weights, SSRU first."""
+    lines, marian, bundle = read_texts(texts), work / "marian", work / "bundle"
+    write_student(checkpoint, marian, "int8", lines[:_ALPHA_TEXTS], shortlist_from)
+    import_directory(marian, bundle, ExportOptions("int8"), num_sentences=0, threads=1)
+    loaded, random = load_checkpoint(checkpoint), []
+    shortlist = shortlist_from_text(shortlist_from, loaded.tokenizer, loaded.config)
+    for decoder in ("ssru", "self_attention"):
+        config = dataclasses.replace(loaded.config, decoder=decoder)
+        directory = work / decoder
+        directory.mkdir()
+        _write_random(config, loaded, checkpoint, directory, shortlist)
+        random.append(Artifacts(decoder, "int8", directory, marian, texts))
+    return Artifacts("student", "int8", bundle, marian, texts), random
+
+
+def _write_random(
+    config: ModelConfig,
+    like: Checkpoint,
+    checkpoint: Path,
+    directory: Path,
+    shortlist: Shortlist,
+) -> None:
+    """A bundle of random weights that never ends a translation before its limit."""
+    model = Transformer(config)
+    model.output_projection.bias.data.normal_()
+    model.output_projection.bias.data[config.eos_id] = NEVER
+    source = ExportSource(
+        config,
+        {name: tensor.numpy() for name, tensor in model.state_dict().items()},
+        checkpoint_folder(checkpoint) / TOKENIZER_FILE,
+        like.languages["source"],
+        like.languages["target"],
+        shortlist=shortlist,
+    )
+    write_bundle(source, ExportOptions("int8"), directory)
+
+
+# --- measurements ---------------------------------------------------------------------------------
+
+
+def batch_rates(made: Artifacts, texts: Sequence[str], repetitions: int) -> dict[str, float]:
+    """Sentences a second of one thread, by system; the median."""
+    bundle = Bundle.load(made.bundle)
+    engines: dict[str, Callable[[Sequence[str]], list[str]]] = {
+        name: ENGINES[name](made.converted, bundle) for name in installed()
+    }
+    return asyncio.run(_batch_rates(bundle, engines, texts, repetitions))
+
+
+async def _batch_rates(
+    bundle: Bundle, engines: Mapping[str, Any], texts: Sequence[str], repetitions: int
+) -> dict[str, float]:
+    settings = Settings(in_process=True, threads=1, max_waiting=2 * len(texts))
+    engine = load_model(bundle.path, settings, ServerMetrics()).engine
+    assert isinstance(engine, Engine)
+    tokenizer, eos_id = bundle.tokenizer(), bundle.config.eos_id
+    seconds: dict[str, list[float]] = {name: [] for name in (OURS, *engines)}
+    await engine.start()
+    try:
+        for repetition in range(repetitions + 1):
+            some = texts if repetition else texts[: len(texts) // 10 + 1]  # the first one warms up
+            began = time.perf_counter()
+            sources = tokenizer.encode_batch(list(some))
+            requests = [GenerationRequest((*ids, eos_id)) for ids in sources]
+            results = await asyncio.gather(*(g.result() for g in submit_many(engine, requests)))
+            for result in results:
+                tokenizer.target.decode(result.token_ids)
+            seconds[OURS].append(time.perf_counter() - began)
+            for name, translate in engines.items():
+                began = time.perf_counter()
+                translate(some)
+                seconds[name].append(time.perf_counter() - began)
+    finally:
+        await engine.stop()
+    return {name: len(texts) / median(found[1:]) for name, found in seconds.items()}
+
+
+def served(
+    systems: Mapping[str, tuple[System, Artifacts]],
+    users: int,
+    timing: Timing,
+    work: Path,
+    figure: Callable[[Summary], float],
+    max_new_tokens: int | None = None,
+) -> dict[str, float]:
+    """A figure of a closed loop of users, by system; the median."""
+    found: dict[str, list[float]] = {name: [] for name in systems}
+    for repetition in range(timing.repetitions):
+        for name, (system, made) in systems.items():
+            log = work / f"{name}-{users}-{repetition}.log"
+            plan = LoadPlan(
+                "",
+                concurrency=users,
+                duration=timing.seconds,
+                warmup=timing.seconds / 4,
+                max_new_tokens=max_new_tokens,
+            )
+            with running(system, made, log) as server:
+                session = Session(read_texts(made.texts), None, server.metrics_url)
+                results = session.run(dataclasses.replace(plan, server=server.address))
+            found[name].append(figure(results.summary()))
+    return {name: median(figures) for name, figures in found.items()}
+
+
+def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
+    """Our server, and those of installed peers with so many threads."""
+    found = {OURS: (System("dragoman", {"max-queue-seconds": 60}), made)}
+    for name in installed():
+        settings = {"inter-threads": workers, "max-batch": _BATCHES[name], "window-ms": 0.5}
+        found[name] = (System(name, settings), made)
+    return found
+
+
+def measure(
+    student: Artifacts, random: Sequence[Artifacts], timing: Timing, work: Path
+) -> list[Row]:
+    """All rows of the table."""
+    texts, cores = read_texts(student.texts), len(os.sched_getaffinity(0))
+    batch = [texts[i % len(texts)] for i in range(timing.batch)]
+    what = f"batch of {timing.batch:,}, one thread, sentences/s"
+    rows = [Row(what, batch_rates(student, batch, timing.repetitions), 0.8, 1.3)]
+    systems = peers(student, cores)
+    rate = served(systems, MANY, timing, work, lambda s: s.achieved_rate)
+    rows.append(Row(f"{MANY} clients, sentences/s", rate, 1.2, 2.0))
+    time_of_one = served(systems, 1, timing, work, lambda s: 1e3 * (s.latency.at(50) or 0.0))
+    rows.append(Row("one client, p50 in ms", time_of_one, 1.0, 0.6, is_time=True))
+    own = System("dragoman", {"max-queue-seconds": 60})
+    pair = dict(zip((OURS, SELF_ATTENTION), ((own, made) for made in random), strict=True))
+    rate = served(pair, MANY, timing, work, lambda s: s.achieved_rate, _TOKENS)
+    what = f"{MANY} clients, random weights, {_TOKENS} tokens, sentences/s"
+    return [*rows, Row(what, rate, 1.3, 2.0)]
+
+
+def main(
+    checkpoint: Annotated[Path, typer.Argument(help="Of a student with post-norm, or a run.")],
+    shortlist_from: Annotated[tuple[Path, Path], typer.Option(help="Text and translations.")],
+    output: Annotated[Path, typer.Option(help="Folder of the report.")] = Path(
+        "runs/bench/students"
+    ),
+    source: Annotated[Path, typer.Option(help="Texts, one a line.")] = SHIPPED_TEXTS,
+    batch: Annotated[int, typer.Option(min=1, help="Sentences of the batch.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each load.")] = 10.0,
+    repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
+) -> None:
+    """Measure, and print the table. Six minutes with the defaults and both peers."""
+    timing = Timing(batch, seconds, repetitions)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        student, random = prepare(work, checkpoint, source, shortlist_from)
+        rows = measure(student, random, timing, work)
+    about = about_machine()
+    head = "| measured | figures | ratio | floor | aim |\n| --- | --- | ---: | ---: | ---: |\n"
+    table = head + "\n".join(map(str, rows)) + "\n"
+    machine = f"{about['processor'] or about['machine']}, {about['cpus']} CPUs"
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "report.md").write_text(f"# Students\n\n{machine}.\n\n{table}", encoding="utf-8")
+    summary = {
+        "about": about,
+        "timing": dataclasses.asdict(timing),
+        "rows": [{**dataclasses.asdict(row), "ratio": row.ratio} for row in rows],
+    }
+    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    typer.echo(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
