@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.machinery
 import importlib.util
+import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,42 +61,52 @@ def installed() -> list[str]:
 
 
 class StudentBackend:
-    """One of `ENGINES` in threads, each with a model of its own.
+    """One of `ENGINES` in processes of its own: fxtranslate keeps Python's lock.
 
     Args:
         name: of the engine.
         directory: the files of a student, as `dragoman export --format marian` writes them.
         bundle: the same model as a bundle.
-        num_threads: batches at the same time.
+        num_processes: batches at the same time.
     """
 
-    def __init__(self, name: str, directory: Path, bundle: Bundle, num_threads: int) -> None:
-        self._tokenizer, self._eos_id = bundle.tokenizer(), bundle.config.eos_id
-        self._executor = ThreadPoolExecutor(num_threads, name)
-        self._free = [ENGINES[name](directory, bundle) for _ in range(num_threads)]
+    def __init__(self, name: str, directory: Path, bundle: Bundle, num_processes: int) -> None:
+        self._tokenizer, self._num_processes = bundle.tokenizer(), num_processes
+        self._pool = ProcessPoolExecutor(
+            num_processes,
+            multiprocessing.get_context("spawn"),
+            _load,
+            (name, directory, bundle.path),
+        )
 
     async def start(self) -> None:
-        """Nothing: models are loaded."""
+        """Start the processes."""
+        await asyncio.gather(*(self._run(["A."]) for _ in range(4 * self._num_processes)))
 
     async def translate(
         self, requests: Sequence[GenerationRequest], max_new_tokens: Sequence[int]
     ) -> list[Output]:
-        """Translate a batch in a thread; limits are the engine's own."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._translate, requests)
+        """Translate a batch; limits are the engine's own."""
+        found = await self._run([self._tokenizer.decode(one.source_ids) for one in requests])
+        return [Output(ids, True) for ids in self._tokenizer.target.encode_batch(found)]
 
     async def stop(self) -> None:
-        """End the threads."""
-        self._executor.shutdown()
+        """End the processes."""
+        self._pool.shutdown()
 
-    def _translate(self, requests: Sequence[GenerationRequest]) -> list[Output]:
-        texts = [self._tokenizer.decode(request.source_ids) for request in requests]
-        translate = self._free.pop()
-        try:
-            found = translate(texts)
-        finally:
-            self._free.append(translate)
-        return [Output(ids, True) for ids in self._tokenizer.target.encode_batch(found)]
+    async def _run(self, texts: list[str]) -> list[str]:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _translate, texts)
+
+
+_loaded: list[TranslateTexts] = []  # the engine of a process
+
+
+def _load(name: str, directory: Path, bundle: Path) -> None:
+    _loaded.append(ENGINES[name](directory, Bundle.load(bundle)))
+
+
+def _translate(texts: list[str]) -> list[str]:
+    return _loaded[0](texts)
 
 
 def _only(directory: Path, pattern: str) -> Path:

@@ -39,7 +39,8 @@ async def test_fxtranslate_translates_batches(tmp_path: Path) -> None:
     for file in (pair := (tmp_path / "text.en", tmp_path / "text.de")):
         file.write_text("\n".join(TEXTS))
     texts, files = ["A dog is running.", "A man."], tmp_path / "files"
-    write_student(tmp_path / "ours", files, "int8", texts, pair)
+    spelled = [f"{text} \U0001f642" for text in texts]  # in bytes: not compared with fxtranslate
+    write_student(tmp_path / "ours", files, "int8", spelled, pair)
     import_directory(files, tmp_path / "bundle", ExportOptions("int8"), num_sentences=0, threads=1)
     bundle = Bundle.load(tmp_path / "bundle")
     backend, own = StudentBackend("fxtranslate", files, bundle, 2), bundle.tokenizer()
