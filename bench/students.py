@@ -166,7 +166,9 @@ def batch_rates(made: Artifacts, texts: Sequence[str], repetitions: int) -> dict
 async def _batch_rates(
     bundle: Bundle, engines: Mapping[str, Any], texts: Sequence[str], repetitions: int
 ) -> dict[str, float]:
-    settings = Settings(in_process=True, threads=1, max_waiting=2 * len(texts))
+    settings = Settings(
+        in_process=True, threads=1, max_waiting=2 * len(texts), max_queue_seconds=600.0
+    )
     engine = load_model(bundle.path, settings, ServerMetrics()).engine
     assert isinstance(engine, Engine)
     tokenizer, eos_id = bundle.tokenizer(), bundle.config.eos_id
@@ -258,7 +260,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.1, help="Of each load.")] = 10.0,
     repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
 ) -> None:
-    """Measure, and print the table. Six minutes with the defaults and both peers."""
+    """Measure, and print the table: some minutes."""
     timing = Timing(batch, seconds, repetitions)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
