@@ -80,7 +80,8 @@ class Running:
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
     """The environment in which a process imports a checkout, by default this one."""
-    return {**os.environ, "PYTHONPATH": f"{checkout}{os.pathsep}{checkout / 'proto'}"}
+    places = [str(ROOT), str(ROOT / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
 def end_in_order_on_sigterm() -> None:
