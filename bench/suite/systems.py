@@ -80,7 +80,7 @@ class Running:
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
     """The environment in which a process imports a checkout, by default this one."""
-    places = [str(ROOT), str(ROOT / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = [str(checkout), str(checkout / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
