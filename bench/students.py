@@ -66,10 +66,11 @@ class Row:
     """A line of the table: a figure of ours against the best peer's.
 
     Attributes:
-        what: what was measured, with the unit.
-        figures: by system.
-        floor, aim: of the ratio of our figure to the best of the others.
-        is_time: less is better.
+        what: name of the measurement, with the unit.
+        figures: measured values by system.
+        floor: ratio of our figure to the best peer's that has to be reached.
+        aim: ratio to be aimed at.
+        is_time: whether less is better.
     """
 
     what: str
@@ -80,7 +81,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of our figure to the best of the others; None without another."""
+        """Our figure divided by the best peer's; None without a peer's or ours."""
         others = [figure for name, figure in self.figures.items() if name != OURS and figure]
         if not others or OURS not in self.figures:
             return None
@@ -98,9 +99,9 @@ class Timing:
     """How long to measure.
 
     Attributes:
-        batch: sentences of the batch.
-        seconds: of each load, after a warm-up of a quarter.
-        repetitions: of everything; systems take turns.
+        batch: number of sentences in the batch.
+        seconds: duration of a load, after a warm-up of a quarter of it.
+        repetitions: number of rounds, in which systems take turns.
     """
 
     batch: int

@@ -19,8 +19,8 @@ class FixedSteps:
     """Steps of 8-bit numbers that a model's files prescribe. Only int8 graphs follow them.
 
     Attributes:
-        weights: of the integers of a matrix: one step for each of equal parts of its rows.
-        states: of the matrix's inputs; None to follow the numbers.
+        weights: steps of a matrix's integers, one for each of equal parts of its rows.
+        states: step of the matrix's inputs; None to measure it for each row of inputs.
     """
 
     weights: tuple[float, ...]

@@ -115,7 +115,7 @@ def _only(directory: Path, pattern: str) -> Path:
 
 
 def _slimt_library() -> Any:
-    """Its extension module alone: its package asks the network for lists of models."""
+    """slimt's extension module alone, since the package downloads lists of models on import."""
     package = importlib.util.find_spec("slimt")
     assert package is not None
     assert package.submodule_search_locations is not None
