@@ -49,7 +49,7 @@ def test_prescribed_steps_give_back_the_integers_of_a_file() -> None:
     chance = np.random.default_rng(2)
     integers = chance.integers(-90, 91, (6, 40)).astype(np.int8)
     steps = FixedSteps((0.01, 0.02))  # of three rows each
-    matrix = integers * np.repeat(np.float32(steps.weights), 3)[:, None]
+    matrix = integers * np.repeat(np.array(steps.weights, np.float32), 3)[:, None]
     values, scales = quantize_rows(matrix, steps)
     assert (values == integers).all()
     assert scales.tolist() == [np.float32(0.01)] * 3 + [np.float32(0.02)] * 3
