@@ -167,7 +167,8 @@ async def test_a_page_keeps_its_markup() -> None:
 @given(document=_soup)
 async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> None:
     result = await translated(document)
-    assert ("<script>" in result) == ("<script>" in document)
+    script = re.compile(r"(?<!\\)<script>")
+    assert bool(script.search(result)) == bool(script.search(document))
     assert result.count("<b>") == document.count("<b>")
 
 
