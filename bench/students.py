@@ -62,7 +62,7 @@ _BATCHES = {"fxtranslate": 1, "slimt": 32}
 
 
 @dataclass(frozen=True)
-class Row:
+class StudentFigure:
     """A line of the table: a figure of ours against the best peer's.
 
     Attributes:
@@ -232,22 +232,22 @@ def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
 
 def measure(
     student: Artifacts, random: Sequence[Artifacts], timing: Timing, work: Path
-) -> list[Row]:
+) -> list[StudentFigure]:
     """All rows of the table."""
     texts, cores = read_texts(student.texts), len(os.sched_getaffinity(0))
     batch = [texts[i % len(texts)] for i in range(timing.batch)]
     what = f"batch of {timing.batch:,}, one thread, sentences/s"
-    rows = [Row(what, batch_rates(student, batch, timing.repetitions), 0.8, 1.3)]
+    rows = [StudentFigure(what, batch_rates(student, batch, timing.repetitions), 0.8, 1.3)]
     systems = peers(student, cores)
     rate = served(systems, MANY, timing, work, lambda s: s.achieved_rate)
-    rows.append(Row(f"{MANY} clients, sentences/s", rate, 1.2, 2.0))
+    rows.append(StudentFigure(f"{MANY} clients, sentences/s", rate, 1.2, 2.0))
     time_of_one = served(systems, 1, timing, work, lambda s: 1e3 * (s.latency.at(50) or 0.0))
-    rows.append(Row("one client, p50 in ms", time_of_one, 1.0, 0.6, is_time=True))
+    rows.append(StudentFigure("one client, p50 in ms", time_of_one, 1.0, 0.6, is_time=True))
     own = System("dragoman", {"max-queue-seconds": 60})
     pair = dict(zip((OURS, SELF_ATTENTION), ((own, made) for made in random), strict=True))
     rate = served(pair, MANY, timing, work, lambda s: s.achieved_rate, _TOKENS)
     what = f"{MANY} clients, random weights, {_TOKENS} tokens, sentences/s"
-    return [*rows, Row(what, rate, 1.3, 2.0)]
+    return [*rows, StudentFigure(what, rate, 1.3, 2.0)]
 
 
 def main(

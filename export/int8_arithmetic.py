@@ -188,9 +188,8 @@ class Int8Arithmetic(Float32Arithmetic):
     ) -> str:
         """The complete product, of states with a static scale, clipped at 127 of its steps."""
         graph = self._graph
-        quantized = graph.op(
-            "QuantizeLinear", states, self.constant(scale), graph.constant(zero_point, np.uint8)
-        )
+        middle = graph.constant(zero_point, np.uint8)
+        quantized = graph.op("QuantizeLinear", states, self.constant(scale), middle)
         if zero_point == 0:
             quantized = graph.op("Clip", quantized, "", graph.constant(127, np.uint8))
         return self._multiply(

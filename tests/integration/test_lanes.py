@@ -63,7 +63,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         tmp_path_factory.mktemp("bundles") / MODEL,
         name=MODEL,
         d_model=64,
-        ffn_dim=12_000,
+        ffn_dim=23_500,
         num_encoder_layers=1,
         num_decoder_layers=4,
     )

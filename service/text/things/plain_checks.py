@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from service.common.fairness import in_thread
+from service.common.fairness import checkpoint, in_thread
 from service.text.things.carrying import invented_privates
 from service.text.things.checks import UNKNOWN, different_signs, is_plausible
 from service.text.things.edits import Edit, EditedText
@@ -31,6 +31,7 @@ async def with_warnings(source: str, result: TextResult, rules: TermRules) -> Te
     if not rules.kinds or result.error is not None:
         return result
     if len(result.text) <= _SMALL_CHARACTERS:
+        await checkpoint()
         found = _looked_at(source, result.text)
     else:
         found = await in_thread(lambda: _looked_at(source, result.text))

@@ -68,7 +68,7 @@ class TermsTranslator(Stage):
         options = options or TranslateOptions()
         rules = _fitting(self._rules, options)
         size = sum(map(len, texts))
-        scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
+        scanned = size > _SCAN_CHARACTERS or await _any_may_need_care(texts, rules)
         if not scanned or size > self._limits.max_request_characters:
             results = await self._below.translate(texts, options, **shared)
             return [
@@ -160,6 +160,14 @@ async def _streamed(
         yield joined.result("content")
     finally:
         await cancelled(task for _, task in ahead if task is not None)
+
+
+async def _any_may_need_care(texts: Sequence[str], rules: TermRules) -> bool:
+    for text in texts:
+        await checkpoint()
+        if may_need_care(text, rules):
+            return True
+    return False
 
 
 def _fitting(rules: TermRules, options: TranslateOptions) -> TermRules:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.student_backend import StudentBackend
-from bench.students import OURS, Row
+from bench.students import OURS, StudentFigure
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
 from export.students.writer import write_student
@@ -22,10 +22,10 @@ from tests.students import random_student
 
 def test_ratios_are_to_the_best_of_the_others() -> None:
     figures = {OURS: 30.0, "slimt": 20.0, "fxtranslate": 60.0}
-    assert Row("sentences/s", figures, 0.8, 1.3).ratio == 0.5
-    assert Row("p50 in ms", figures, 0.8, 1.3, is_time=True).ratio == 1.5
-    assert Row("sentences/s", {OURS: 30.0}, 0.8, 1.3).ratio is None
-    assert str(Row("p50 in ms", figures, 1, 0.6, is_time=True)) == (
+    assert StudentFigure("sentences/s", figures, 0.8, 1.3).ratio == 0.5
+    assert StudentFigure("p50 in ms", figures, 0.8, 1.3, is_time=True).ratio == 1.5
+    assert StudentFigure("sentences/s", {OURS: 30.0}, 0.8, 1.3).ratio is None
+    assert str(StudentFigure("p50 in ms", figures, 1, 0.6, is_time=True)) == (
         "| p50 in ms | dragoman 30, slimt 20, fxtranslate 60 | 1.50 | 1 | 0.6 |"
     )
 
