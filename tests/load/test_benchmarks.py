@@ -144,8 +144,9 @@ async def test_the_engine_in_process(small: Artifacts) -> None:
     assert set(found["steps"]) == {"1", "8", "64"}
     for blocks in found["steps"].values():
         (ours,), (bare,) = blocks["engine"], blocks["bare"]
-        # A hundred tokens and their end; those are left out in which others still joined.
-        assert 80 <= ours["steps"] == bare["steps"] <= 100
+        # A hundred tokens and their end; those are left out in which others still joined: with 64
+        # rows, most of them.
+        assert 0 < ours["steps"] == bare["steps"] <= 100
         assert ours["seconds"] > 0 < bare["seconds"]
     assert found["closed"]["tokens"] > 0
 
