@@ -50,20 +50,22 @@ def status_bytes(name: str, pid: int | None = None) -> int:
     raise RuntimeError(f"{path} has no {name}")
 
 
-def tree_of(pid: int | None = None) -> list[int]:
+def descendants(pid: int | None = None) -> list[int]:
     """The processes that a process has started, and those that they have; by default this one."""
     found: list[int] = []
     for file in Path("/proc", "self" if pid is None else str(pid), "task").glob("*/children"):
         with contextlib.suppress(OSError):  # it has ended
             for child in map(int, file.read_text(encoding="ascii").split()):
-                found += [child, *tree_of(child)]
+                found += [child, *descendants(child)]
     return found
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of a process, each shared page divided by its users; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    """Memory of a process, each shared page divided by its users.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    (pss,) = (line for line in rollup.splitlines() if line.startswith("Pss:"))
+    return int(pss.split()[1]) * 1024

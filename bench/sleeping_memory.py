@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from bench.load.errors import LoadError
-from bench.processes import proportional_bytes, tree_of
+from bench.processes import descendants, proportional_bytes
 from bench.suite.artifacts import Artifacts
 from bench.suite.systems import System, running
 from dragoman.client import Client
@@ -61,10 +61,10 @@ def measure(bundles: list[Path], awake: int, log: Path) -> int:
         while True:
             for bundle in bundles[:awake]:
                 _call(client, bundle)
-            processes = tree_of()
+            processes = descendants()
             num_awake = sum(map(_is_model, processes))
             if num_awake == awake:
-                return sum(map(proportional_bytes, processes))
+                return sum(map(_bytes, processes))
             if time.monotonic() > ends:
                 raise LoadError(f"{num_awake} models are awake; see {log}")
             time.sleep(_IDLE_SECONDS / 4)
@@ -73,6 +73,12 @@ def measure(bundles: list[Path], awake: int, log: Path) -> int:
 def _call(client: Client, bundle: Path) -> None:
     source, target = bundle.name.split("-")
     client.translate(["A dog is running in the park."], source=source, target=target)
+
+
+def _bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):  # it has ended
+        return proportional_bytes(pid)
+    return 0
 
 
 def _is_model(pid: int) -> bool:

@@ -34,6 +34,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from bench.processes import descendants
 from dragoman import Client, VerbatimKinds
 from dragoman.arguments import TranslateArguments
 
@@ -70,9 +71,7 @@ class Version:
 
         The models' processes count too.
         """
-        tasks = Path(f"/proc/{self.pid}/task")
-        children = " ".join(file.read_text("ascii") for file in tasks.glob("*/children")).split()
-        folders = [tasks, *(Path(f"/proc/{child}/task") for child in children)]
+        folders = [Path(f"/proc/{pid}/task") for pid in (self.pid, *descendants(self.pid))]
         threads = [file for folder in folders for file in folder.glob("*/schedstat")]
         return sum(int(file.read_text("ascii").split()[0]) for file in threads) / 1e9
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_KIB = 2**10
+from bench.processes import descendants, proportional_bytes
 
 
 @dataclass(frozen=True)
@@ -50,28 +49,16 @@ def held_by(server: int) -> Held:
     for pid in family(server):
         folder = Path(f"/proc/{pid}")
         with contextlib.suppress(OSError):  # it ended meanwhile
-            rollup = (folder / "smaps_rollup").read_text(encoding="ascii")
-            lines = dict(line.split(":", 1) for line in rollup.splitlines()[1:])
-            memory += int(lines["Pss"].split()[0]) * _KIB
+            memory += proportional_bytes(pid)
             descriptors += len(os.listdir(folder / "fd"))
             threads += len(os.listdir(folder / "task"))
             processes += 1
     return Held(memory, descriptors, threads, processes)
 
 
-def family(pid: int) -> Iterator[int]:
-    """A process and all its running descendants."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(path.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    waiting = [pid]
-    while waiting:
-        one = waiting.pop()
-        if Path(f"/proc/{one}").exists():
-            yield one
-        waiting += children.get(one, [])
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    return [pid, *descendants(pid)]
 
 
 def model_process(server: int) -> int:

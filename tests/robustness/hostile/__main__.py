@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.processes import status_bytes
+from bench.processes import descendants, status_bytes
 from bench.suite.systems import ROOT, environment
 from service.observability import loop_monitor
 from tests.robustness.hostile.attacks import ATTACKS, send
@@ -119,26 +119,17 @@ class _Processes(threading.Thread):
     def run(self) -> None:
         """Look at them now and then."""
         while not self._ended.wait(_LOOK_SECONDS):
-            for pid in _children(self._pid):
+            for pid in descendants(self._pid):
                 with contextlib.suppress(OSError, RuntimeError):  # it has ended
                     first = self._first.setdefault(pid, status_bytes("VmRSS", pid))
                     growth = status_bytes("VmHWM", pid) - first
                     self.largest_growth = max(self.largest_growth, growth)
 
 
-def _children(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
-    found: list[int] = []
-    for file in Path("/proc", str(pid), "task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            found += map(int, file.read_text(encoding="ascii").split())
-    return [each for child in found for each in (child, *_children(child))]
-
-
 def _cpu_seconds(pid: int) -> float:
     """CPU time of a server and of the processes that it has started."""
     ticks = 0
-    for each in (pid, *_children(pid)):
+    for each in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):  # it has ended
             stat = Path("/proc", str(each), "stat").read_text(encoding="utf-8")
             ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
