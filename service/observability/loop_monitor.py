@@ -147,8 +147,8 @@ class LoopMonitor:
     def _look(self, frame: FrameType | None) -> None:
         """Add the time since the last look to the loop's present stack."""
         block = self._iteration
-        if block is None or frame is None:
-            return
+        if block is None or frame is None or frame.f_code.co_filename == __file__:
+            return  # the hook at the start of an iteration is no part of it
         now = time.clock_gettime(time.pthread_getcpuclockid(self._loop_thread))
         block.samples[_stack_of(frame)] += now - self._seen
         self._seen = now

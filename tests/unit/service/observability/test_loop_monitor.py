@@ -45,8 +45,7 @@ async def test_a_long_computation_is_found_with_its_stack() -> None:
     assert block.seconds >= 0.1
     assert block.stack.splitlines()[-1].endswith("compute")
     assert block.seconds_in(Path(__file__).parent) > 0.05
-    # A sample can fall into the monitor's own hook at the start of an iteration.
-    assert block.seconds_in(Path(loop_monitor.__file__).parent) < 0.01
+    assert block.seconds_in(Path(loop_monitor.__file__).parent) == 0.0
 
 
 async def test_short_computations_and_waiting_are_not() -> None:
