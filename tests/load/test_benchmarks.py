@@ -142,11 +142,11 @@ async def test_the_engine_in_process(small: Artifacts) -> None:
     texts = read_texts(small.texts)
     found = await measure(bundle, texts, ClosedLoop(4, seconds=1.5, warmup=0.1), blocks=1)
     assert set(found["steps"]) == {"1", "8", "64"}
-    for blocks in found["steps"].values():
+    for rows, blocks in found["steps"].items():
         (ours,), (bare,) = blocks["engine"], blocks["bare"]
-        # A hundred tokens and their end; those are left out in which others still joined: with 64
-        # rows, most of them.
-        assert 0 < ours["steps"] == bare["steps"] <= 100
+        # A hundred tokens and their end; those are left out in which others still joined. 64 rows
+        # are encoded in several batches, so that they join during many steps.
+        assert (1 if rows == "64" else 80) <= ours["steps"] == bare["steps"] <= 100
         assert ours["seconds"] > 0 < bare["seconds"]
     assert found["closed"]["tokens"] > 0
 
@@ -177,17 +177,14 @@ def test_a_soak_leaves_nothing_behind(small: Artifacts, tmp_path: Path) -> None:
 def test_a_model_is_made_anew_when_what_it_was_made_from_has_changed(
     small: Artifacts, work: Path
 ) -> None:
-    """Shown with the conversion for CTranslate2, which takes less time than the bundle."""
-    folders = small.bundle, small.converted
-    made_at = [folder.stat().st_mtime_ns for folder in folders]
+    made_at = small.bundle.stat().st_mtime_ns
     prepare_speed_model(work, "int8", "small")
-    assert [folder.stat().st_mtime_ns for folder in folders] == made_at
-    note = small.converted.with_suffix(".made")
+    assert small.bundle.stat().st_mtime_ns == made_at
+    note = small.bundle.with_suffix(".made")
     note.write_text("another exporter")
     prepare_speed_model(work, "int8", "small")
     assert note.read_text() == digest()
-    assert small.bundle.stat().st_mtime_ns == made_at[0]
-    assert small.converted.stat().st_mtime_ns > made_at[1]
+    assert small.bundle.stat().st_mtime_ns > made_at
 
 
 def test_the_shipped_texts_are_sentences_of_many_lengths() -> None:
