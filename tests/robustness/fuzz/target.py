@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -156,8 +155,3 @@ def expect(holds: bool, what: str, evidence: object = "") -> None:
     """Raise `Finding` unless a property holds."""
     if not holds:
         raise Finding(what, shown(evidence))
-
-
-def names_of(targets: Iterable[Any]) -> list[str]:
-    """The names of targets."""
-    return [target.name for target in targets]
