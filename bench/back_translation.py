@@ -96,10 +96,7 @@ async def translate_rest(
     """Add translations to those in `folder` until all sentences have one.
 
     Args:
-        sentences: the lines of a file.
-        folder: the corpus.
         model: name and version, the first line of the translations.
-        translate: gives a result for each sentence.
 
     Raises:
         typer.BadParameter: the translations in `folder` are of another model or other sentences.
@@ -133,7 +130,6 @@ def write_corpus(
     """Write the pairs of a folder's translations as a corpus.
 
     Args:
-        folder: the corpus.
         languages: codes of the translations' and the sentences' languages.
         least_confidence: the lowest one of a pair that is kept.
         tag: put before each translation.

@@ -60,7 +60,6 @@ class Conclusion:
 
     Attributes:
         lines: for standard output.
-        passed: whether all requirements are met.
         whole: whether nothing is left to measure.
     """
 
@@ -79,9 +78,7 @@ def run_benchmark(
     """Measure, write the report, print the conclusion.
 
     Args:
-        name: the benchmark's name.
         output: the run's folder; None for the newest of that name, see `run_directory`.
-        prepare: gives the measurements, from the run's folder.
         conclude: judges the folder once all is measured and the summary is written.
         budget_seconds: see `run_measurements`.
 
@@ -125,10 +122,8 @@ def run_measurements(
     """Make all measurements; one that fails does not keep the others from being made.
 
     Args:
-        measurements: in order.
         budget_seconds: for all of them; where they would take longer, the last ones are repeated
             less.
-        clock: seconds from any point in time.
 
     Returns:
         A line for each measurement that failed, with the reason.

@@ -10,7 +10,6 @@ class Criterion:
     """One requirement that a benchmark checks.
 
     Attributes:
-        what: the requirement.
         kept: whether it holds; None if there are too few samples to say.
         found: what was measured.
     """

@@ -53,9 +53,7 @@ def write_opus_model(config: ModelConfig, directory: Path, seed: int = 0) -> Non
     """Write config, weights and tokenizer.
 
     Args:
-        config: of `opus_config`.
         directory: must exist.
-        seed: seed of the random weights.
     """
     from export.huggingface.writer import renamed
 

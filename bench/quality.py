@@ -133,7 +133,6 @@ def table(reports: Mapping[str, Mapping[str, Report]], overlap: Mapping[str, int
     """Markdown lines; the signatures, the same for every row, stand below.
 
     Args:
-        reports: report of each test set and model.
         overlap: sentences of each test set that are also in the training files.
     """
     models = list(next(iter(reports.values())))
@@ -176,7 +175,6 @@ def paragraph_lines(model: Path, translate: Translate, test_set: TestSet) -> lis
 
     Args:
         model: bundle with the tokenizer that counts tokens.
-        translate: translates with the model.
         test_set: sentences in document order.
     """
     from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer

@@ -123,8 +123,6 @@ def speed_weights(
     """The state dict of `model.network.transformer.Transformer`, as described above.
 
     Args:
-        config: of `speed_config`.
-        seed: seed of the random weights.
         certainty: factor on the logits.
     """
     wanted = ("post", "none", "learned", True)

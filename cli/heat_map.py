@@ -23,7 +23,6 @@ class HeatMap:
     """A matrix of weights with its labels.
 
     Attributes:
-        title: what it shows.
         row_title, column_title: what the rows and the columns are.
         rows, columns: a label for each.
         weights: [rows, columns], from 0 to 1.
@@ -62,8 +61,6 @@ def heat_map(view: AttentionView, shown: AttentionMap, *, words: bool) -> HeatMa
     """The heat map of one attention of a pair.
 
     Args:
-        view: the pair.
-        shown: its attention.
         words: whether rows and columns are words and not tokens. The weight of a word is the sum of
             those of its tokens as keys, and their mean as queries, so that rows still sum to one
             (Clark et al., 2019, "What Does BERT Look At?", section 4.1).

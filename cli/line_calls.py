@@ -51,11 +51,8 @@ class LineCalls(abc.ABC, Generic[Item]):
     """Sends lines to a server, and writes the results to standard output.
 
     Args:
-        server: its address.
-        timeout: seconds for a call.
         unit: "line" or "text", for messages.
         advance: called with the numbers of finished lines and bytes.
-        api_key, tls: as for the client.
         arguments: arguments of the client's method, the same for each call.
     """
 

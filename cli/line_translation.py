@@ -19,7 +19,6 @@ class LineTranslator(LineCalls[str]):
     Args:
         server, timeout, unit, advance: as for `LineCalls`.
         num_hypotheses, split_sentences: as for `dragoman.client.Client.translate`.
-        arguments: the other ones for `translate` and `stream`.
     """
 
     def __init__(

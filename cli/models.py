@@ -25,7 +25,6 @@ class BundleFacts:
 
     Attributes:
         name, version, precision, origin: as in `dragoman.client.ModelInfo`.
-        path: its directory.
         source_languages, target_languages: BCP-47 codes; it translates from each into every other.
         disk_mib: size of its files.
         memory_mib: memory of the model on a CPU with the default settings, for usual texts.

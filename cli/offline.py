@@ -50,7 +50,6 @@ class OfflineTranslations:
         kind: "bundle" or "checkpoint".
         beam_size: hypotheses per sentence.
         target_language: ISO 639-1 code.
-        sentences: translations, in order.
         num_cut: sentences that were too long for the model, and were cut off.
     """
 

@@ -18,8 +18,6 @@ def attention_of_bundle(path: Path, text: str, translation: str, **options: Any)
     """The result of `Client.attention`, by the same code that serves it; otherwise fails.
 
     Args:
-        path: the bundle.
-        text: the text.
         translation: its translation; "" for the model's own.
         options: as of `Client.attention`.
     """

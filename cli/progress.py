@@ -37,9 +37,6 @@ def progress(shown: bool) -> Iterator[Advance]:
 
     Only if standard error is a terminal and standard output, which shows progress itself, is not.
 
-    Args:
-        shown: False to show nothing.
-
     Yields:
         A function to call with the numbers of finished lines and bytes.
     """

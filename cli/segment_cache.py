@@ -16,11 +16,9 @@ class SegmentCache:
     all that its translation depends on, so that another model or other options find nothing.
 
     Args:
-        output: the file that will be written.
         depends_on: what translations depend on, as JSON values.
 
     Attributes:
-        path: the cache's file.
         num_found: translations that an earlier run left.
     """
 

@@ -56,10 +56,8 @@ def bundles_of(
     """The bundles for pairs of languages, in their order and each once.
 
     Args:
-        pairs: pairs in any spelling.
         directory: the store; None for the usual one.
         models_url: where missing ones are pulled from; "" for Mozilla's bucket.
-        pulls: whether missing ones are pulled.
 
     Raises:
         StartupError: a model is missing; says how to get it.

@@ -56,7 +56,6 @@ class ExportSource:
     """The model that is exported.
 
     Attributes:
-        config: the architecture.
         arrays: the state dict of `model.network.transformer.Transformer` as arrays.
         tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
             language's tokenizer of an imported model.
@@ -94,7 +93,6 @@ class ExportOptions:
     Attributes:
         precision: fp32, fp16 or int8.
         name: the model's name; by default "<source>-<target>".
-        version: the model's version.
         top_k: tokens that a step returns for each row by default. Beam search needs twice its beam
             size.
         model_card: a file that becomes MODEL_CARD.md in the bundle.

@@ -69,7 +69,6 @@ def templates_for(language: str, sentences: Sequence[str]) -> Sequence[str]:
 
     Args:
         language: BCP-47 code of the source language.
-        sentences: sentences of that language.
     """
     if (found := TEMPLATES.get(language.partition("-")[0].lower())) is not None:
         return found

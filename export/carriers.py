@@ -64,8 +64,6 @@ def measured_carriers(
     """The carriers that a model copies in at least half of some sentences, best first.
 
     Args:
-        translate: translates sentences with the model.
-        num_sentinels: number of sentinels in its vocabulary.
         templates: of its source language, as of `templates_for`.
         num_sentences: sentences in which the best carriers are measured.
     """
@@ -89,11 +87,8 @@ def record_carriers(
     """Measure the carriers of a model, and put them into the manifest of its bundle.
 
     Args:
-        directory: the bundle.
         model: in evaluation mode.
-        tokenizer: the tokenizer of the source language.
         sentences: sentences of the proof, for languages without templates.
-        num_sentences: sentences in which the best carriers are measured.
     """
     translate = translate_with(model, tokenizer)
     with edited_manifest(directory) as manifest:

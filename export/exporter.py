@@ -39,8 +39,6 @@ def export_checkpoint(
 
     Args:
         checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote, or a run's.
-        output: the bundle's directory.
-        options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.

@@ -40,7 +40,6 @@ class GraphBuilder:
     numbered in order of creation, so that equal calls give equal bytes.
 
     Args:
-        name: the graph's name.
         shared: takes the large constants; None keeps them in the graph.
     """
 

@@ -39,7 +39,6 @@ class Imported:
             isn't installed, or if no proof was wanted.
         reference: the name of that engine.
         directions: the bundle's directions.
-        name: the bundle's name.
         search: the bundle's default search, as `Bundle.search`.
     """
 
@@ -70,9 +69,6 @@ def import_directory(
     `output` appears whole and proven, or not at all; see `export.exporter.export_checkpoint`.
 
     Args:
-        path: the directory.
-        output: the bundle's directory.
-        options: precision and names.
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
         sentences: to prove it on; by default `export.parity.SENTENCES`.

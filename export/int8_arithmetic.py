@@ -47,7 +47,6 @@ class Int8Arithmetic(Float32Arithmetic):
     """Weights and embeddings in 8 bits; attention, normalisation and caches in float32.
 
     Args:
-        graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
         static_scales: normalised states get static scales. For decoders only: an encoder's
             states reach 10 standard deviations, and errors in them affect the whole translation.
@@ -265,7 +264,6 @@ def quantize_rows(matrix: Float32, steps: FixedSteps | None = None) -> tuple[Int
     -128 is not used, so that ranges are symmetric and products of two values fit into 15 bits.
 
     Args:
-        matrix: the numbers.
         steps: the scales, if they are fixed.
     """
     if steps is not None:

@@ -154,8 +154,6 @@ def decoder_stack(
     """The decoder's layers: embedded tokens [..., D] -> hidden states [..., D].
 
     Args:
-        layers: building blocks.
-        states: the embedded tokens.
         look_back: self-attention or the recurrent unit: returns the sublayer as
             `ResidualStream.add` takes it, given its input [..., D] and the layer's number.
         cross_attention: the same for the attention to the source.

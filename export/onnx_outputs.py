@@ -44,7 +44,6 @@ class OnnxGraphs:
 
     Args:
         bundle: has a scoring graph.
-        threads: intra-operator threads.
     """
 
     def __init__(self, bundle: Bundle, threads: int) -> None:

@@ -68,7 +68,6 @@ def check_parity(
     Args:
         bundle: runs on the CPU, whatever device it is meant for.
         model: in evaluation mode.
-        sentences: in the source language.
         tolerance: by default that of the bundle's precision; for int8, if it is exceeded, the one
             that follows from what rounding the weights alone changes (`export.rounding`).
         threads: of PyTorch and of ONNX Runtime; 0 measures how many are fastest.

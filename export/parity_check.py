@@ -62,7 +62,6 @@ class ParityReport:
     """Result of a passed parity check.
 
     Attributes:
-        num_sentences: compared sentences.
         num_identical: sentences with the same greedy translation, token by token.
         num_ties: other sentences in which, at the first difference, the checkpoint's two best
             tokens are within the noise.
@@ -126,13 +125,7 @@ def compare(
 
 
 class ParityCheck:
-    """Collects the differences of all sentences, and ends with a report or an error.
-
-    Args:
-        tolerance: limits of the differences.
-        precision: the bundle's precision, for messages.
-        num_sentences: number of sentences that will be added.
-    """
+    """Collects the differences of all sentences, and ends with a report or an error."""
 
     def __init__(self, tolerance: Tolerance, precision: str, num_sentences: int) -> None:
         self._tolerance = tolerance

@@ -17,7 +17,6 @@ def arithmetic_for(
 
     Args:
         precision: fp32, fp16 or int8.
-        graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
         static_scales: allows static activation scales for int8, see `Int8Arithmetic`.
 

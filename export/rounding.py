@@ -67,7 +67,6 @@ def rounding_differences(
 
     Args:
         model: in evaluation mode.
-        batches: the translations.
         num_best: tokens of each position to compare.
     """
     differences, gaps = [], []
@@ -97,7 +96,6 @@ def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Itera
     """Round the inputs of linear maps to 8 bits by prescribed steps, as int8 graphs do.
 
     Args:
-        model: the network.
         steps: by the names of the maps; others stay as they are.
     """
     handles = []

@@ -25,7 +25,6 @@ class ShortlistAgreement:
     A translation is the same if all of its tokens are listed, and only then.
 
     Attributes:
-        num_sentences: translated sentences.
         num_identical: sentences with the same translation.
         num_tokens: tokens of the translations with the whole vocabulary.
         num_listed: those among them that are listed.
@@ -54,7 +53,6 @@ def with_shared_pieces(
     """The shortlist with each source piece in its own list, for names and numbers to be copied.
 
     Args:
-        shortlist: for these vocabularies.
         source_pieces: pieces of the source vocabulary, by id.
         target_pieces: the same of the target vocabulary.
         size: the network's number of source tokens, at least the number of source pieces.
@@ -74,8 +72,6 @@ def shortlist_from_text(
 
     Args:
         texts: files of sentences and of their translations.
-        tokenizer: the model's tokenizer.
-        config: the model's configuration.
 
     Raises:
         ExportError: a file can't be read, or they have no usable pairs of lines.
@@ -99,7 +95,6 @@ def shortlist_agreement(
     """The agreement on some sentences; None for a bundle without a shortlist.
 
     Args:
-        bundle: the bundle.
         pairs: token ids of each source and of its greedy translation with the whole vocabulary.
     """
     shortlist = load_shortlist(bundle)

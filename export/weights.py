@@ -25,7 +25,6 @@ class Weights:
 
     Args:
         arrays: a state dict.
-        config: the model's configuration.
         shared: where graphs that are built from them leave their large constants, if not in
             themselves.
         steps: those that the model prescribes, by the names of linear maps and embeddings.

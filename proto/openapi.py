@@ -54,7 +54,6 @@ def describe(files: descriptor_pb2.FileDescriptorSet, package: str) -> dict[str,
 
     Args:
         files: descriptors with comments.
-        package: package of the described services and messages.
     """
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {"Status": _STATUS_SCHEMA}

@@ -27,8 +27,6 @@ class MeasuredModel:
     Attributes:
         name: "base", "big", "tiny" (of the smoke run) or "shipped".
         bundle: in fp16, with graphs for GPUs.
-        config: the architecture.
-        texts: what to translate.
     """
 
     name: str

@@ -15,7 +15,6 @@ class PointLog:
     """The measured points of one part of the benchmark.
 
     Attributes:
-        file: where it is written.
         seconds: time after which no further point is started.
     """
 

@@ -25,7 +25,6 @@ def arrival_times(
             gaps of a gamma distribution.
         rate: mean arrivals a second.
         duration: seconds.
-        seed: the same seed gives the same times.
         burstiness: for "gamma", the variance of a gap over its squared mean: 1 is Poisson, more is
             burstier, less is more even. (The shape parameter, which vLLM's benchmark calls
             burstiness, is its reciprocal.)

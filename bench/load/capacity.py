@@ -96,7 +96,6 @@ class Trial:
         rate: requests a second.
         kept: whether the target was met; None if the trial does not tell.
         why: what broke it, or why the trial does not tell; "" if it was kept.
-        summary: the figures.
     """
 
     rate: float
@@ -127,9 +126,7 @@ class Capacity:
     """The result of a search.
 
     Attributes:
-        slo: the latency target.
         rate: the highest rate that kept it, in requests a second; None if none did.
-        trials: all, in order.
         ended_early: why the search was broken off; "" if it was not.
     """
 
@@ -157,7 +154,6 @@ class CapacityTest:
         plan: plan of the trials, with their shortest duration. The search begins at an open loop's
             rate; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
-        max_trials: largest number of trials.
         disturbance: the reason why a trial that missed its target was disturbed, and is repeated;
             "" if it was not.
         max_trial_seconds: the search ends where enough samples would take longer.

@@ -33,7 +33,6 @@ class Measured:
     """A run's measured time, as arrays ordered by time.
 
     Attributes:
-        seconds: how long it was.
         times: [n] when each request was to be sent, from the beginning of the measured time.
         latencies: [n] in seconds; NaN for requests that were not answered.
         tokens: [n] tokens written.
@@ -105,7 +104,6 @@ class Difference:
     """One figure of two runs.
 
     Attributes:
-        name: which figure.
         a, b: its value on either side.
         ratio: b / a; None where a is 0.
         low, high: the interval of b - a that holds the true difference with `CONFIDENCE`.

@@ -56,8 +56,6 @@ class Coordinator:
     """One run of a plan.
 
     Args:
-        plan: what to do.
-        texts: what to send.
         observer: is called several times a second.
     """
 

@@ -30,8 +30,6 @@ class Generator:
     Cancelling a loop's task breaks the run off: calls in progress are recorded as UNFINISHED.
 
     Args:
-        call: sends one request.
-        texts_of: the texts of request n.
         record: receives every sample when its request ended.
         start: the beginning of the run, in the event loop's time.
     """
@@ -66,9 +64,7 @@ class Generator:
         """Run users; each sends the next request when its last one was answered.
 
         Args:
-            num_users: how many at the same time.
             seconds: from the start; none is begun later.
-            numbers: the requests' numbers in the schedule.
         """
         await asyncio.sleep(max(0.0, self._start - self._loop.time()))
         async with asyncio.TaskGroup() as group:

@@ -54,9 +54,7 @@ def other_cores(spent: Mapping[str, Any], generator_seconds: float, server_cores
     """Cores that were kept busy, or stolen, by neither the server nor the generator.
 
     Args:
-        spent: what `HostTimes.until` gave.
         generator_seconds: CPU time of the load generator.
-        server_cores: that the server kept busy.
     """
     seconds = spent["seconds"]
     if not seconds:

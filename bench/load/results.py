@@ -115,7 +115,6 @@ class ResultsWriter:
 
     Args:
         directory: made if it doesn't exist.
-        plan, slo, about: as in `Results`.
 
     Raises:
         ResultsError: the directory can't be written or holds something.

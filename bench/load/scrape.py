@@ -103,7 +103,6 @@ def scrape(url: str, start: float, ca: str | Path = "") -> Snapshot:
     """Fetch a page of metrics.
 
     Args:
-        url: where it is.
         start: the beginning of the run (`time.monotonic`).
         ca: file with the authorities to trust for https; by default those of the system.
 

@@ -26,11 +26,8 @@ class RunProgress:
     """The state of a run in progress.
 
     Attributes:
-        plan: what is to be done.
         seconds: since its beginning, warm-up included.
         samples: every request that ended.
-        num_in_flight: calls in progress.
-        snapshots: scrapes of the server's metrics.
     """
 
     plan: LoadPlan
@@ -49,7 +46,6 @@ class Session:
     """The settings that several runs share.
 
     Attributes:
-        texts: what to send.
         slo: the latency target; None without one.
         metrics_url: where the server's metrics are; None to leave them out.
         about: facts to store with the results.
@@ -69,7 +65,6 @@ class Session:
         """Run `plan`. Measurements are written whatever ends the run.
 
         Args:
-            plan: what to do.
             output: a directory for the results; None to write nothing.
             observer: is called several times a second; True ends the run.
 

@@ -33,11 +33,6 @@ class TextOrder:
 
     A function of the seed and n alone, so that several processes share one order, and two systems
     get the same requests.
-
-    Args:
-        num_texts: how many there are.
-        texts_per_request: how many go into a request.
-        seed: seed of the random order.
     """
 
     def __init__(self, num_texts: int, texts_per_request: int, seed: int) -> None:

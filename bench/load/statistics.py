@@ -32,7 +32,6 @@ class Distribution:
     """Mean, maximum and percentiles of durations, in seconds.
 
     Attributes:
-        count: how many.
         mean, max: None where there are none.
         percentiles: by percentile ("99.9"); None where there are fewer samples than
             `units.min_samples` asks for. From an HdrHistogram of 3 digits, so up to 0.1 % high.
@@ -148,8 +147,6 @@ class Run:
     """A run's samples and how they were made.
 
     Attributes:
-        plan: what was to be done.
-        samples: every request.
         lags: the event loops' lags, in seconds.
         seconds: how long it went on, warm-up included.
         broken_off: why it ended early; "" if it did not.

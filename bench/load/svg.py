@@ -40,7 +40,6 @@ class Chart:
     """Series on common axes.
 
     Attributes:
-        title, x_label, y_label: text.
         series: what is drawn; those without points are left out.
         log_y: a logarithmic y axis; values of 0 and below are then left out.
         x_ticks: positions and texts, instead of numbers.

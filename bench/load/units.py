@@ -16,7 +16,6 @@ def parse_duration(text: str, name: str) -> float:
     """Seconds of a duration such as 500ms, 60s or 1.5m; a bare number is seconds.
 
     Args:
-        text: the duration.
         name: the argument's name, for the message.
 
     Raises:

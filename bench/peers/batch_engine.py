@@ -105,9 +105,6 @@ class BatchEngine:
     """A `ServableEngine` that runs batch after batch.
 
     Args:
-        backend: translates batches.
-        policy: how they are made.
-        limits: what the model can take.
         observer: as of a real engine; a "step" is a whole batch.
     """
 

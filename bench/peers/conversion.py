@@ -37,7 +37,6 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
     """Write a float32 model for CTranslate2.
 
     Args:
-        config: sizes and options of the model.
         arrays: the state dict of `model.network.transformer.Transformer`.
         directory: made, and filled; must not hold a model yet.
 

@@ -41,7 +41,6 @@ class CTranslate2Backend:
 
     Args:
         directory: the converted model, with one vocabulary for both languages.
-        options: how to compute.
     """
 
     def __init__(self, directory: Path, options: CTranslate2Options) -> None:

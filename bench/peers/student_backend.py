@@ -64,7 +64,6 @@ class StudentBackend:
     """One of `ENGINES` in processes of its own: fxtranslate keeps Python's lock.
 
     Args:
-        name: name of the engine.
         directory: the files of a student, as `dragoman export --format marian` writes them.
         bundle: the same model as a bundle.
         num_processes: batches at the same time.

@@ -59,7 +59,6 @@ def plot(
 
     Args:
         series: points by name, ascending in x.
-        title: above the chart.
         labels: names of the x and the y axis.
         notes: what stands behind a name, in brackets.
         log_y: a logarithmic y axis, too; or a linear one from zero.

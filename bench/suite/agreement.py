@@ -27,7 +27,6 @@ class Agreement:
     """The differences between two systems' translations of the same texts.
 
     Attributes:
-        num_texts: how many.
         different: the texts' numbers, and both translations, where these differ.
     """
 

@@ -44,9 +44,7 @@ class Artifacts:
     """A model, ready for every system.
 
     Attributes:
-        name: the model's name, such as "base".
         precision: "int8" or "fp32".
-        bundle: our bundle.
         converted: CTranslate2's model, in float32; it quantises when it loads.
         texts: what to send, one a line.
     """

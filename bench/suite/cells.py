@@ -115,8 +115,6 @@ class Cell:
     """All runs of one system at one load.
 
     Attributes:
-        load, system: which.
-        settings: options of the system.
         runs: one a repetition.
         latency: latency of the answered requests of all runs, since a percentile needs many.
         p99_with_failed: seconds; that of all requests of all runs, where a failed one counts as

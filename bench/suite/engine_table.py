@@ -39,7 +39,6 @@ class Row:
     """A line of the table.
 
     Attributes:
-        name: what is compared.
         floor, aim: least ratio allowed, and ratio aimed at.
         more_is_better: whether the floor is the least or the most that will do.
         ratio: ours by theirs; None if it was not measured.
@@ -91,7 +90,6 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
     """All lines; those without a measurement say so.
 
     Args:
-        directory: the run's folder.
         models: its raw runs by the name of the model.
     """
     speed = next((name for name in models if not name.startswith((SHIPPED, OPUS))), "base int8")

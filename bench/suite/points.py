@@ -82,7 +82,6 @@ class SuitePlan:
 
     Attributes:
         name: "quick", "full", "thorough", "engine", "overload" or "smoke".
-        precisions: the models' precisions.
         beam_sizes: widths of the beams; 1 is greedy.
         closed, shares: the load points.
         own_shares: of open loops for our own system alone, greedily, of our own throughput.
@@ -202,8 +201,6 @@ class SuitePlan:
         """Measured seconds of a run in the sweep's round `number` (from 0).
 
         Args:
-            number: the round.
-            load: the load point.
             reference: the rate, in requests a second, of which an open loop takes its share.
         """
         rounds = self.sweep_at(load).rounds
@@ -219,7 +216,6 @@ class SuitePlan:
         """Measured seconds of a run.
 
         Args:
-            load: the load point.
             reference: the rate, in requests a second, of which an open loop takes its share.
             answer: seconds that an answer takes, of a closed loop; 0 if that is not known.
         """

@@ -55,7 +55,6 @@ class ModelFigures:
     """The figures of one model in one precision.
 
     Attributes:
-        cells: the figures by load and system.
         references: what rates are shares of: "of" ("open" or "own"), "beam_size", "what", "rate".
         agreements: "beam_size", "num_texts" and "num_different" translations of CTranslate2.
         sweeps: what was tried of CTranslate2 by load: "rounds", "chosen", "candidates_from".
@@ -72,7 +71,6 @@ class SuiteFigures:
     """The figures of a report; `dataclasses.asdict` gives plain JSON values.
 
     Attributes:
-        name: the report's name.
         benchmark: "quick", "full", "engine" and so on.
         machine: where it was measured; empty before the first run has ended.
         problems: what could not be measured, and why.

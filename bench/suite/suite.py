@@ -51,8 +51,6 @@ class Suite:
     """A benchmark of one model.
 
     Attributes:
-        plan: what to measure.
-        output: where results go.
         artifacts: the model in one precision.
         first: the name of the suite that is measured first, whose sweeps others take over; None
             for this one.
@@ -104,7 +102,6 @@ class Suite:
         """All systems at one load point.
 
         Args:
-            load: the point.
             rate: what an open loop takes its share of.
             peer: CTranslate2 with its settings; None to look for the best.
             after: is called after each repetition, with its number.
@@ -244,7 +241,6 @@ class Suite:
 
         Args:
             rate: that it may carry, in requests a second.
-            beam_size: width of the beam; 1 is greedy.
         """
         name = NEAR_CAPACITY if beam_size == 1 else f"{NEAR_CAPACITY}-beam{beam_size}"
         return self._taking_over(name, Load(share=1.0, beam_size=beam_size), rate, None)
@@ -253,8 +249,6 @@ class Suite:
         """The winner of the sweep `name`, with candidates from other sweeps where there are any.
 
         Args:
-            name: the sweep's name.
-            load: at which it is.
             rate: of which that is a share.
             point: the load point; None for the sweep near the capacity.
         """

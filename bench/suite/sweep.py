@@ -44,7 +44,6 @@ class Sweep:
     """The settings to try, and the rounds.
 
     Attributes:
-        settings: all of them.
         rounds: from the shortest runs to the longest.
     """
 
@@ -98,7 +97,6 @@ def sweep_settings(
     """CTranslate2's settings to try: workers and threads that use every core, by all others.
 
     Args:
-        batches: the largest batches.
         windows_ms: how long the first sentence of a batch waits.
         isas: instruction sets; "" leaves the choice to CTranslate2.
         num_cores: to share out; None for those that our own server takes.

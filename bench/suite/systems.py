@@ -106,9 +106,6 @@ def running(
     """Run a system's server until the end of the context; its log goes to a file.
 
     Args:
-        system: the system.
-        artifacts: the model that it serves.
-        log: file for its log.
         checkout: directory with the program's source code.
 
     Raises:
@@ -143,9 +140,6 @@ class Servers:
     """The servers of a load point, each started when first needed and stopped at the end.
 
     Servers that are not under load idle meanwhile.
-
-    Args:
-        artifacts: what they serve.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:

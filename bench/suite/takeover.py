@@ -37,10 +37,7 @@ def sources(plan: SuitePlan, load: Load | None, beam_size: int, is_first: bool) 
     """The sweeps whose candidates the sweep at a load tries; none if it tries all settings.
 
     Args:
-        plan: has the loads.
         load: the load point; None for the sweep near the capacity.
-        beam_size: width of the beam; 1 is greedy.
-        is_first: whether the model is the one that is measured first.
     """
     from_the_start = is_first and beam_size == 1
     if load is not None and load.share is not None:
@@ -89,7 +86,6 @@ def best_of_each_split(
 
     Args:
         record: the rounds of a sweep, as its file has them.
-        settings: all that there are.
     """
     ranked = [
         run["settings"]

@@ -17,8 +17,6 @@ class Blocks:
     """The blocks of a batch of sources.
 
     Args:
-        graph: where to add nodes.
-        packing: packing of the sources into blocks.
         size: positions of a block.
 
     Attributes:

@@ -12,12 +12,7 @@ from export.packing import Packing
 
 
 class FullAttentionGraph:
-    """Adds full self-attention to an encoder graph.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
-    """
+    """Adds full self-attention to an encoder graph."""
 
     def __init__(self, layers: Layers, packing: Packing) -> None:
         self._layers = layers
@@ -36,8 +31,6 @@ def padded_attention(layers: Layers, packing: Packing, rows: Packing) -> Callabl
     """Full attention of padded queries, keys and values [B, S, 3W], given them and their heads.
 
     Args:
-        layers: building blocks.
-        packing: the places of the sources.
         rows: the places of what attends, the sources or parts of them.
     """
     graph = layers.graph

@@ -26,12 +26,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 class LowRankAttentionGraph:
-    """Adds self-attention to k weighted sums of the positions to an encoder graph.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
-    """
+    """Adds self-attention to k weighted sums of the positions to an encoder graph."""
 
     def __init__(self, layers: Layers, packing: Packing) -> None:
         self._layers = layers
@@ -57,12 +52,7 @@ class LowRankAttentionGraph:
 
 
 class PositionProjections:
-    """Weighted sums of the positions of keys and values, without those of padding.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
-    """
+    """Weighted sums of the positions of keys and values, without those of padding."""
 
     def __init__(self, layers: Layers, packing: Packing) -> None:
         self._layers = layers

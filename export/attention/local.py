@@ -14,10 +14,6 @@ class LocalAttentionGraph:
     """Adds self-attention within a distance to an encoder graph.
 
     A block is as long as the distance, so that all that its positions see is in three blocks.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -43,10 +43,6 @@ class HashedAttentionGraph:
     """Adds self-attention among similar queries to an encoder graph.
 
     S' is S up to a multiple of the chunk C, and n the number of chunks.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -18,10 +18,6 @@ class StridedAttentionGraph:
 
     Positions i = r modulo the stride see each other in the far heads, for every r. So each source
     becomes as many short ones as the stride says, with full attention among the positions of each.
-
-    Args:
-        layers: building blocks.
-        packing: packing of the sources.
     """
 
     def __init__(self, layers: Layers, packing: Packing) -> None:

@@ -90,9 +90,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
     """The model's sizes and options.
 
     Args:
-        directory: the model's directory.
         num_pieces: the larger number of tokens of its two vocabularies.
-        unk_id: the tokenizer's.
 
     Raises:
         ExportError: a field is missing or has a value that isn't supported; names it.

@@ -66,10 +66,7 @@ def compare_with_transformers(
     """Run both networks on real text, stage by stage.
 
     Args:
-        path: the Hugging Face directory.
         model: ours, in evaluation mode.
-        tokenizer: ours.
-        sentences: in the source language.
         language_ids: the tokens of languages, by what the model calls these.
         on_progress: called with the stage, the number of finished sentences and of all sentences.
 

@@ -29,8 +29,6 @@ def read_directions(
     """The directions to import.
 
     Args:
-        directory: the model's directory.
-        vocabularies: its tokenizer.
         wanted: BCP-47 codes of a source and a target, or of three or more languages; None for all
             that the model has.
 

@@ -31,7 +31,6 @@ class ModelDirectory:
     """A directory in which `transformers` saved a model.
 
     Attributes:
-        path: the directory.
         config: its config.json.
         generation: how it is searched by default: generation_config.json, or else what old
             versions wrote into config.json.

@@ -51,7 +51,6 @@ def default_search(directory: ModelDirectory, num_start: int = 0) -> dict[str, A
     Padding is not among the forbidden tokens (`ModelConfig.forbid_pad`).
 
     Args:
-        directory: the model's directory.
         num_start: tokens of a language that each translation begins with. They count in lengths
             there, and not in requests.
 

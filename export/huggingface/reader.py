@@ -31,7 +31,6 @@ def read_huggingface(path: Path, languages: Sequence[str] | None) -> ForeignMode
     """The model of a directory.
 
     Args:
-        path: the directory.
         languages: BCP-47 codes to import, as in `export.importer.import_directory`.
 
     Raises:
@@ -73,9 +72,6 @@ class _WithTransformers:
     """The comparison of a model.
 
     Attributes:
-        path: the directory.
-        model, tokenizer: ours.
-        language_ids: the tokens of languages.
         is_theirs: whether `transformers` reads such a directory.
     """
 

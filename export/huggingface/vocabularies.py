@@ -41,7 +41,6 @@ class Vocabularies:
     """Both languages' sides of a tokenizer.
 
     Attributes:
-        source, target: the vocabularies.
         unk_id: id of the token that stands for unknown pieces.
         language_ids: the tokens of languages, by what the model calls these; none if it has one
             direction.
@@ -95,7 +94,6 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
     """The tokenizer of one direction of a model.
 
     Args:
-        directory: the model's directory.
         source: BCP-47 code of the language that is translated from.
         target: BCP-47 code of the language that is translated to.
 

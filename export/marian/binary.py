@@ -136,7 +136,6 @@ def read_compressed(file: Path, most: int | None = None) -> bytes:
     """The bytes of a file, decompressed if its name ends with .gz, .zst or .zstd.
 
     Args:
-        file: the file.
         most: bytes that it may have when decompressed; by default 16 times its own.
 
     Raises:

@@ -60,7 +60,6 @@ def binary(items: Mapping[str, WrittenItem], options: Mapping[str, Any] | None =
     """A file in Marian's binary format.
 
     Args:
-        items: arrays by name.
         options: those of the network, `special:model.yml`; None for none.
     """
     every = dict(items)

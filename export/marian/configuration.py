@@ -98,7 +98,6 @@ class MarianOptions:
     """The options of `special:model.yml` that say what the network is.
 
     Attributes:
-        fields: all of them.
         norm: see `ModelConfig`.
         num_positions: rows of the learned position table; None for sinusoids.
     """

@@ -37,12 +37,7 @@ def download(
     disk, they are removed.
 
     Args:
-        mirror: mirror to ask.
-        path: path in the mirror.
-        file: where it goes.
         most_bytes: bytes that it may have.
-        on_bytes: called when some have arrived.
-        wait: waits for a number of seconds between two attempts.
 
     Raises:
         ExportError: it is not there, is too large, or did not arrive whole after some attempts;

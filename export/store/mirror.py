@@ -63,7 +63,6 @@ class Mirror(Protocol):
         """Open a file at an offset, or at its beginning if that is not possible.
 
         Args:
-            path: path of the file.
             start: offset of the first byte that is wanted.
             version: the version of which the earlier bytes are.
 

@@ -82,7 +82,6 @@ class ModelStore:
         """Keep others, threads and processes alike, from pulling the same pair.
 
         Args:
-            pair: the pair.
             on_wait: called if another pull holds the lock, before the wait.
 
         Raises:

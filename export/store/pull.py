@@ -55,8 +55,6 @@ class Pulled:
     """A model in the store.
 
     Attributes:
-        pair: source and target.
-        bundle: its directory.
         imported: the outcome of the import; None if the store had the model already.
     """
 
@@ -76,13 +74,6 @@ def pull_published(
 
     Another model of the pair is replaced. Of two pulls of a pair at once, the second one waits and
     finds the first one's result.
-
-    Args:
-        model: model of the list.
-        mirror: mirror of its files.
-        store: store that gets it.
-        options: options of the import.
-        show: shows progress.
 
     Raises:
         ExportError: a file is missing or damaged, or the import failed; names the file.
@@ -118,10 +109,6 @@ def pull_hub(
 
     Args:
         pair: languages as the model's name has them: "en-de", "en-ROMANCE".
-        locate: downloads a model of the hub, as `export.huggingface.hub.locate` does.
-        store: store that gets it.
-        options: options of the import.
-        show: shows progress.
 
     Raises:
         ExportError: the hub has no such model or can't be reached, or the import failed.

@@ -127,7 +127,6 @@ def read_registry(content: bytes, where: str) -> list[PublishedModel]:
     pulled.
 
     Args:
-        content: bytes of the list.
         where: its address, for messages.
 
     Raises:

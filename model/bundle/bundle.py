@@ -61,9 +61,7 @@ class Bundle:
     may be renamed, replaced or deleted afterwards.
 
     Attributes:
-        path: its directory.
         manifest: contents of `bundle.json`.
-        config: the architecture of the model.
         files: all its files, by their paths.
         manifest_sha256: the SHA-256 of `bundle.json`, which has the checksums of all other files.
     """
@@ -79,7 +77,6 @@ class Bundle:
         """Read the bundle in the directory `path`.
 
         Args:
-            path: the directory.
             verify: also read every file and compare its checksum.
 
         Raises:

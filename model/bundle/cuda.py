@@ -33,9 +33,6 @@ class CudaError(RuntimeError):
 class CudaRuntime:
     """CUDA's runtime library. Its calls are made for the GPU of the calling thread.
 
-    Args:
-        library: the library.
-
     Raises:
         CudaError: by every method, if the call failed.
     """

@@ -34,11 +34,6 @@ _KEYS_VALUES = re.compile(r"(?:past|present|cross|present_cross)_(?:key|value)_(
 def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> None:
     """Compare the inputs and outputs of a graph with the manifest.
 
-    Args:
-        bundle: the bundle with the manifest.
-        graph: the graph's file.
-        session: the graph's session.
-
     Raises:
         BundleCorruptError: they contradict each other; names the field.
     """

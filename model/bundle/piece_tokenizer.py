@@ -50,7 +50,6 @@ class PieceTokenizer(Tokenizer):
     leaves out special tokens, and `unk_id`.
 
     Args:
-        vocabulary: this language's vocabulary.
         config: the model's config, which names the special ids. Its `vocab_size` can be larger than
             the vocabulary: the further ids are never chosen.
         target: the target language's tokenizer; None if this one is it.
@@ -160,8 +159,6 @@ class PieceTokenizer(Tokenizer):
 
         Args:
             files: paths of the files, in the order of `files()`.
-            config: the model's config.
-            read: returns the content of a file.
             prefix_ids: the source language's `PieceVocabulary.prefix_ids`.
             start_ids: the target language's `PieceVocabulary.start_ids`.
             special_ids: both languages' `PieceVocabulary.special_ids`.

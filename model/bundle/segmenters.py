@@ -168,9 +168,6 @@ class CleaningSegmenter:
     """Drops spaces before punctuation and English contractions, as `transformers` does.
 
     Models with `clean_up_tokenization_spaces` were trained on "Test ." and show "Test.".
-
-    Args:
-        segmenter: cuts and joins.
     """
 
     def __init__(self, segmenter: Segmenter) -> None:

@@ -95,9 +95,6 @@ def open_session(
     """A session of one of the bundle's graphs, read from the files that the bundle holds.
 
     Args:
-        bundle: what it belongs to.
-        graph: the graph's file.
-        settings: device and threads.
         captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
 
@@ -225,7 +222,6 @@ def launch_options(settings: SessionSettings, graph: str | None = None) -> ort.R
     """For runs that are launched on the settings' stream and, unless they say so, not waited for.
 
     Args:
-        settings: those that the session was opened with.
         graph: the CUDA graph to capture or replay, in ONNX Runtime's words ("-1" for none); None
             for a session without any.
     """

@@ -112,7 +112,6 @@ class Shortlist:
         """The ids that a sentence may produce, in ascending order.
 
         Args:
-            source_ids: tokens of the sentence.
             added_ids: further ids, of a forced beginning for example.
         """
         parts: list[Any] = [np.arange(self.first_num), [*self.always, *added_ids]]

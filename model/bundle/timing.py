@@ -28,11 +28,9 @@ def time_choices(
 
     Args:
         step: what to time; its first run with each choice is not counted.
-        choices: at least one.
         choose: makes the following steps use a choice.
         drop_slow: try a choice no more once it is clearly slower than the fastest; otherwise it
             would cost more than all the others. Processes that step together must not do this.
-        clock: seconds.
     """
     runs: dict[Choice, list[float]] = {choice: [] for choice in choices}
     began = clock()

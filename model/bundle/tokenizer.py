@@ -54,10 +54,6 @@ class Tokenizer:
     def load(cls, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Tokenizer:
         """Read a SentencePiece model file.
 
-        Args:
-            path: the file.
-            read: gives its content.
-
         Raises:
             TokenizerError: the file is missing, unreadable or not a SentencePiece model.
         """
@@ -143,9 +139,7 @@ class Tokenizer:
         whatever its seed, and a training run has to be repeatable.
 
         Args:
-            texts: what to encode.
             alpha: smoothing; 0 makes all candidates equally likely.
-            seed: the same seed gives the same segmentations.
             num_best: candidates for each text, the paper's l.
         """
         generator = np.random.default_rng(seed)

@@ -75,9 +75,7 @@ def paragraphs(
     Args:
         pairs: sentences, in document order where there are documents.
         documents: a document's id for each pair; without, sentences are joined at random.
-        generator: source of randomness.
         share: share of the sentences that become part of a run, 0 to 1.
-        longest: the most sentences in a run.
         characters: the most characters in the longer side of a run.
     """
     indices = [i for i, pair in enumerate(pairs) if all(map(_SENTENCE_END.search, pair))]
@@ -118,10 +116,7 @@ def variants(
     """Changed copies of some pairs; none of a pair to which the change drawn does not apply.
 
     Args:
-        pairs: sentences.
-        generator: source of randomness.
         share: share of the pairs to change, 0 to 1; and, if there are sentinels, to change by them.
-        sentinels: number of sentinels in the vocabulary.
     """
     kinds, weights = zip(*_VARIANTS, strict=True)
     found = []
@@ -141,11 +136,6 @@ def with_sentinels(pair: Pair, generator: random.Random, sentinels: int) -> Pair
     """Sentinels in place of strings that both sides have once; else one beside the sentence.
 
     The server numbers what it replaces in the order of the source, so most pairs do.
-
-    Args:
-        pair: a sentence and its translation.
-        generator: source of randomness.
-        sentinels: number of sentinels in the vocabulary.
     """
     left, right = (Counter(_COPIES.findall(side)) for side in pair)
     both = [text for text, count in left.items() if count == right[text] == 1]

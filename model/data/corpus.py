@@ -92,9 +92,6 @@ def read_parallel(
     """Read two aligned files. A pair with an empty side is skipped and reported.
 
     Args:
-        source: a file of sentences.
-        target: the file of their translations.
-        lowercase: lower-case both.
         alignment: a file with the links of each pair's words; None reads none.
 
     Raises:

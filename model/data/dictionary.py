@@ -225,9 +225,7 @@ def in_context(
     All rare nouns take turns, so that each comes about equally often.
 
     Args:
-        nouns: the dictionary's nouns.
         context: sentences of everyday text.
-        generator: source of randomness.
     """
     frequency = Counter(word for source, _ in context for word in _WORD.findall(source.lower()))
     forms = _replaceable(nouns)

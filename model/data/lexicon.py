@@ -41,8 +41,6 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
     Args:
         source: a file of sentences. Links of words in a file of the same name with the suffix
             .align (`model.data.word_alignment`) are used in place of IBM model 1.
-        target: the file of their translations.
-        tokenizer: the model's tokenizer.
         vocab_size: number of tokens of the network.
 
     Raises:
@@ -79,8 +77,6 @@ def best_of(
         pairs: source token * `vocab_size` + target token, once each.
         counts: how often the pair was seen.
         frequent: target tokens that every sentence gets: those of the source's EOS.
-        eos_id: id of that token.
-        vocab_size: number of tokens.
     """
     order = np.lexsort((-counts, pairs // vocab_size))
     sources = pairs[order] // vocab_size

@@ -81,10 +81,8 @@ def plan_draws(
 
     Args:
         corpora: the training text, none of them empty.
-        weights: one a corpus.
         temperature: see `shares`.
         epoch_pairs: pairs in an epoch, up to rounding; each corpus gives at least one.
-        seed: seed of the random orders.
     """
     characters = [sum(map(len, text.targets)) for text in corpora]
     wanted = shares(characters, weights, temperature)

@@ -88,8 +88,6 @@ def pack(data: TrainingData, folder: Path, *, piece_bytes: int, init: Path | Non
     """Write a corpus as pieces into an empty folder; gives their number.
 
     Args:
-        data: what a recipe trains on.
-        folder: where to; made if it is not there.
         piece_bytes: the largest size of a piece.
         init: a checkpoint of the same vocabulary to start from.
 

@@ -85,10 +85,7 @@ def prepare(
     """Write the prepared corpora and, as `prepared.json`, what was left out and added.
 
     Args:
-        recipe: the recipe that names the corpora.
-        output: the folder to write to.
         held_out: source sides of other test sets.
-        seed: of runs and variants.
         longest_run: the most sentences of a run, and characters of its longer side.
 
     Raises:

@@ -116,12 +116,7 @@ def _whole() -> Iterator[RobustInput]:
 def kept_shares(
     inputs: Sequence[RobustInput], translations: Sequence[str]
 ) -> dict[str, tuple[int, int]]:
-    """How many texts of each kind kept it, and how many there are.
-
-    Args:
-        inputs: the texts.
-        translations: one a text.
-    """
+    """How many texts of each kind kept it, and how many there are."""
     counts: dict[str, tuple[int, int]] = {}
     for one, translation in zip(inputs, translations, strict=True):
         kept, total = counts.get(one.kind, (0, 0))

@@ -130,7 +130,6 @@ class EpochBatches:
     Attributes:
         encoded: the pairs as token ids.
         plan: indices of each batch's pairs.
-        tokenizer: the tokenizer that made the token ids.
         text: the pairs as text, with their alignments where those were read.
     """
 

@@ -28,8 +28,6 @@ def load_vocabulary(
     on with another recipe or another text, and then the vocabulary must be another one too.
 
     Args:
-        recipe: its folder, and what the vocabulary has to be.
-        texts: to learn it from.
         has_state: the run has weights that depend on the vocabulary, whatever it was made from.
 
     Raises:

@@ -45,8 +45,6 @@ def token_links(
 
     Args:
         tokenizer: divides both texts into tokens, by their likeliest segmentation.
-        source: a text.
-        target: its translation.
         alignment: links of their words, in Pharaoh's format.
     """
     tokens = [_tokens_of_words(tokenizer, text) for text in (source, target)]
@@ -76,8 +74,6 @@ def link_mask(
 
     Args:
         links: (source token, target token) of each row.
-        num_targets: decoder steps in the batch.
-        num_sources: source positions in the batch.
     """
     mask = np.zeros((len(links), num_targets, num_sources), np.bool_)
     for row, pairs in enumerate(links):
@@ -90,7 +86,6 @@ def align(pairs: Sequence[tuple[str, str]], aligner: str) -> list[str]:
     """The links of each pair's words that both directions have, in Pharaoh's format.
 
     Args:
-        pairs: sentences and their translations.
         aligner: a program that takes eflomal's options.
 
     Raises:

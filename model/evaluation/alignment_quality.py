@@ -86,8 +86,6 @@ def anchors(source: str, target: str, words: Mapping[str, str]) -> Iterator[Anch
     """The anchors of a sentence pair.
 
     Args:
-        source: a sentence.
-        target: its translation.
         words: a dictionary, case-folded.
     """
     left, right = _single_words(source), _single_words(target)
@@ -107,7 +105,6 @@ def measure(
     """The counts of each way to read an alignment out of the decoder.
 
     Args:
-        checkpoint: the model; its attention weights are read.
         pairs: sentences and their translations; none longer than the model's positions.
         words: a dictionary, as from `dictionary`.
     """

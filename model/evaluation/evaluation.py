@@ -54,7 +54,6 @@ def translate_sentences(
 
     Args:
         model: in evaluation mode; its device is used.
-        tokenizer: the model's.
         sentences: blank ones come back as they are, as the service does it. One with more tokens
             than the model has positions is cut.
         options: a beam search; None is greedy.

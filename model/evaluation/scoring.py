@@ -82,8 +82,6 @@ def score_translations(
     """Score translations against one reference each.
 
     Args:
-        hypotheses: plain text, one a reference.
-        references: plain text.
         lowercase: compare without regard to case ("case:lc" in the signature).
         moses_language: target language code; adds `moses_bleu`.
     """

@@ -44,8 +44,6 @@ class Checkpoint:
 
     Attributes:
         model: the network in evaluation mode, in float32 however it was stored.
-        config: its sizes and options.
-        tokenizer: its vocabulary.
         languages: {"source": code, "target": code}.
         provenance: how the weights came about.
         alignment_head: the head that was trained to align; None if none was.
@@ -80,15 +78,10 @@ def save_checkpoint(
     half-way is removed.
 
     Args:
-        folder: where to.
-        model: the network.
-        tokenizer: its vocabulary.
         languages: {"source": code, "target": code}.
         provenance: plain JSON values that say where the weights come from.
-        recipe: the text of the recipe.
         alignment_head: the head that was trained to align.
         trained_length: as in `Checkpoint`.
-        dtype: type of the stored weights.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.{_TEMPORARY_MARK}"

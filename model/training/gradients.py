@@ -27,8 +27,6 @@ class Gradients:
 
     Args:
         loss: computes the summed loss of a batch.
-        device: where its parameters are.
-        processes: that train together.
 
     Attributes:
         precision: "fp32" or "bf16", of the forward pass.

@@ -28,7 +28,6 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         matrices: the weights, all of two dimensions.
-        lr: learning rate.
         momentum: share of the average in the new average of gradients.
         weight_decay: decoupled, as in AdamW.
     """

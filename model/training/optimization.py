@@ -31,7 +31,6 @@ def learning_rate(update: int, optimization: Optimization) -> float:
 
     Args:
         update: from 1.
-        optimization: the peak, and the lengths of warm-up and cooldown.
     """
     warmup, cooldown = optimization.warmup_updates, optimization.cooldown_updates
     rate = optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))
@@ -120,7 +119,6 @@ class SmoothedLoss(nn.Module):
     logarithm of the attention that one head gives to the tokens it comes from.
 
     Args:
-        model: the network.
         label_smoothing: section 5.4.
         head: which learns to align.
         alignment_weight: factor on that part of the loss.

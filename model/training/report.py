@@ -68,7 +68,6 @@ def page(recipe: str, validations: Sequence[Mapping[str, Any]]) -> str:
     """The text of report.md: the curves, and a line a corpus for the last and the best validation.
 
     Args:
-        recipe: its name.
         validations: as in report.json, at least one.
     """
     last = validations[-1]

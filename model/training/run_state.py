@@ -93,10 +93,6 @@ def save_state(
     """Write the state whole or not at all.
 
     Args:
-        output: the run's folder.
-        progress: how far the run has come.
-        model: its weights.
-        optimizer: its moments.
         random_states: `random_state` of every process, by rank.
         decisive: what may not have changed when a run goes on from here, as plain JSON values.
     """

@@ -59,11 +59,9 @@ class Trainer:
     """One training run, on one process or one of several that torchrun started.
 
     Args:
-        recipe: what to train.
         data: what to learn from, if it is not to be read from the recipe's files.
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 measures how many are fastest.
-        show_progress: whether a terminal gets a progress bar.
     """
 
     def __init__(

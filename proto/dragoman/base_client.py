@@ -51,8 +51,6 @@ class Retries:
 
     Args:
         timeout: seconds for all attempts; None for no limit.
-        enabled: whether to retry at all.
-        clock: seconds.
     """
 
     def __init__(

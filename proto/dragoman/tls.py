@@ -91,7 +91,6 @@ def open_channel(
         kind: `grpc` or `grpc.aio`.
         server: its address.
         tls: None for plain text.
-        options: the channel's options.
 
     Raises:
         ValueError: a file of `tls` can't be read.

@@ -68,8 +68,6 @@ class Grant:
     Args:
         principal: principal that makes the call; None on a server without authentication, which
             allows everything and counts nothing.
-        ledger: counts usage.
-        clock: returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -167,8 +165,6 @@ class AccessControl:
     Args:
         authenticators: authenticators to try in this order; none for a server that needs no
             credentials.
-        ledger: counts usage.
-        clock: returns the time in seconds since the epoch.
     """
 
     def __init__(

@@ -50,8 +50,6 @@ class KeySet:
 
     Args:
         url: URL of the set: https, http on this machine, or file.
-        metrics: records whether the last fetch succeeded.
-        clock: returns the time in seconds.
 
     Raises:
         StartupError: the URL is of another kind.

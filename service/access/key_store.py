@@ -26,8 +26,6 @@ class KeyStore:
     """An `Authenticator` for the keys of a file.
 
     Args:
-        path: path of the file.
-        metrics: records the number of keys, and whether the last reading succeeded.
         on_change: called with the names of the keys after each reading.
     """
 

@@ -36,7 +36,6 @@ class StoredKey:
     Attributes:
         id: the part of the key that is not secret.
         sha256: hash of the whole key, in hexadecimal digits.
-        principal: holder of the key.
     """
 
     id: str

@@ -33,7 +33,6 @@ class Principal:
         models: names of the models that it may use; None for all.
         calls: methods that it may call, such as "Translate"; None for all.
         max_priority: highest priority of its calls; "" for any.
-        limits: quotas.
         expires: time at which the key or token expires, in seconds since the epoch; None for never.
     """
 

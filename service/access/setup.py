@@ -25,10 +25,6 @@ _log = logging.getLogger("dragoman.keys")
 class Access:
     """Access control and its background tasks.
 
-    Args:
-        settings: settings with the file of keys, and the issuer of tokens.
-        metrics: metrics of the server.
-
     Attributes:
         control: authenticates calls; it refuses all until `start` has ended, unless the settings
             ask for no credentials.

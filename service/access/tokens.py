@@ -36,7 +36,6 @@ class TokenAuthenticator:
     Args:
         issuer: expected value of the claim `iss`.
         audience: expected value of the claim `aud`.
-        keys: public keys of the issuer.
     """
 
     def __init__(self, issuer: str, audience: str, keys: KeySet) -> None:

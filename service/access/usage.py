@@ -27,10 +27,8 @@ class Figures:
     """A principal's usage and limits.
 
     Attributes:
-        characters_in_day: number of characters used in this day.
         characters_per_day: limit of the day; None without one.
         day_ends: end of the day, in seconds since the epoch.
-        characters_in_month: number of characters used in this month.
         characters_per_month: limit of the month; None without one.
         month_ends: end of the month, in seconds since the epoch.
     """

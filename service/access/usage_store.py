@@ -44,7 +44,6 @@ class UsageStore:
 
     Args:
         path: path of the database, which is created if it does not exist.
-        metrics: records whether the last save succeeded.
     """
 
     def __init__(self, path: Path, metrics: ServerMetrics) -> None:

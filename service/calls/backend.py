@@ -32,7 +32,6 @@ class Backend:
 
     Attributes:
         models: the models; None while they are loading.
-        glossaries: glossaries of the server.
         glossary_store: glossaries that clients make.
     """
 

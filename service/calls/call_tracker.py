@@ -46,16 +46,12 @@ class CallTracker:
     """The calls in progress, of all fronts together.
 
     Args:
-        metrics: counts calls.
-        parser: parses requests of our service.
         max_calls: limit of calls in progress. Further ones are refused, and a single client is
             refused earlier, so that it does not keep others out. Health checks don't count, so that
             load does not look like a failure.
         max_message_bytes: limit of one message. All requests in progress together may have 16 times
             as much; calls beyond that are refused before their request is parsed.
         access: admits calls by their credentials; by default, all.
-        tracing: begins traces; None for none.
-        clock: a clock of seconds that never goes back, for deadlines.
 
     Attributes:
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
@@ -134,9 +130,6 @@ class RunningCall:
     the garbage collector, which counts objects, does not see that such a cycle holds megabytes.
 
     Args:
-        tracker: all calls.
-        method: name of the method of the contract.
-        context: the interface's context of the call.
         front: the API that the client uses, for the log; "" for the contract.
 
     Attributes:

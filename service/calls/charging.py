@@ -27,7 +27,6 @@ def charge(request: M, texts: Texts | None) -> M:
     passed (`RunningCall`).
 
     Args:
-        request: the request.
         texts: the texts; None for a document that is not read yet. The key then needs at least one
             character left, and is charged later.
 

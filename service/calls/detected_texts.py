@@ -32,7 +32,6 @@ class DetectedText:
     """A text whose language was detected.
 
     Attributes:
-        language: the detected language.
         route: the models that translate the text; None if it is not translated.
         error: the reason why the text can't be translated; None if it can, or if it is in the
             target language.
@@ -70,8 +69,6 @@ async def detected_texts(
     """The language and the route of each text, noted for the log and the metrics.
 
     Args:
-        backend: the server's parts.
-        request: the request.
         texts: texts without markup, within the limits.
         field: the name of a text's field, by the text's index; for errors.
 

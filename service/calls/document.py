@@ -61,7 +61,6 @@ class TranslatedDocument:
     """A translated document.
 
     Attributes:
-        content: the translated file.
         num_segments: number of texts in the file.
         totals: figures of the texts that were translated.
         route: the models; None if the document is in the target language.

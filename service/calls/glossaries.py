@@ -18,7 +18,6 @@ async def find_glossary(backend: Backend, name: str, source: str, target: str) -
     """A glossary of the server by its name, or one of the caller's by its id.
 
     Args:
-        backend: the server's parts.
         name: name or id; "" for no glossary.
         source: BCP-47 code of the language of the texts.
         target: BCP-47 code of the language of the translations.

@@ -54,7 +54,6 @@ def reachable_targets(backend: Backend, model: str = "") -> Mapping[str, Sequenc
     """The languages that the caller can translate into, by the language of the texts.
 
     Args:
-        backend: the server's parts.
         model: name of the only model that counts; "" for all models, and for pairs of models that
             translate through a pivot language.
 

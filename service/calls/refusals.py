@@ -37,7 +37,6 @@ class RefusalPace:
 
     Args:
         max_held: refusals held back at a time; further ones are sent at once.
-        clock: a clock of seconds that never goes back.
 
     Attributes:
         held: quota of the refusals held back, by client.
@@ -65,7 +64,6 @@ class RefusalPace:
         """Wait until a refusal may be sent.
 
         Args:
-            client: the client, as `CallContext.client`.
             seconds_left: seconds until the client's deadline; None without one.
         """
         seconds = self.delay(client)

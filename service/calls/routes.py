@@ -17,8 +17,6 @@ def find_route(backend: Backend, request: ModelRequest, source: str) -> Route:
     """The route of a request.
 
     Args:
-        backend: the server's parts.
-        request: the request.
         source: BCP-47 code of the source language; "" if only one is possible.
 
     Raises:

@@ -24,12 +24,6 @@ async def text_stages(
 ) -> tuple[LinkedTranslator, TranslateOptions]:
     """The translator of a request's texts, and the options for it.
 
-    Args:
-        backend: the server's parts.
-        route: the models.
-        request: the request.
-        streams: whether the translation is streamed.
-
     Raises:
         InvalidArgumentError: an option is invalid; names the field.
         NotFoundError: there is no such glossary.
@@ -48,7 +42,6 @@ async def text_options(request: TextRequest, named: Glossary = NO_GLOSSARY) -> T
     """The options of the stages above the translation of sentences: format, things, glossary.
 
     Args:
-        request: the request.
         named: the glossary that the request names.
 
     Raises:

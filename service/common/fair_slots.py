@@ -13,12 +13,6 @@ class FairSlots:
 
     Waiting clients take turns, however many slots each asks for. One client holds at most all slots
     but one, so that another client need not wait for the end of its work.
-
-    Args:
-        count: number of slots.
-
-    Attributes:
-        num_waiting: number of calls that wait for a slot.
     """
 
     def __init__(self, count: int) -> None:

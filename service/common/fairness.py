@@ -248,9 +248,6 @@ class FairExecutor:
 
     So a client with one piece of work waits for one piece of every other client, however many
     pieces they have.
-
-    Args:
-        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:

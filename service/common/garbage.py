@@ -33,10 +33,6 @@ async def collect_in_pauses(
     """Collect all objects when no call is in progress and there may be garbage. Never returns.
 
     A disabled collector (`gc.disable`) stays so.
-
-    Args:
-        is_idle: whether no call is in progress.
-        pause_seconds: time between two looks, in seconds.
     """
     while True:
         await asyncio.sleep(pause_seconds)

@@ -8,11 +8,7 @@ from collections.abc import Callable
 
 
 class SerialExecutor:
-    """Runs tasks in order on a thread of its own.
-
-    Args:
-        name: name of the thread.
-    """
+    """Runs tasks in order on a thread of its own."""
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -17,10 +17,6 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 class Archive:
     """A zip file.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Attributes:
         names: names of the parts, in order.
 

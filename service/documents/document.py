@@ -77,7 +77,6 @@ class DocumentLimits:
 
         Args:
             kind: name of the limit without "max_".
-            count: count in the file.
             where: beginning of the message, such as the name of a part.
 
         Raises:
@@ -119,7 +118,6 @@ class DocumentCounts:
     """Sums of counts over the parts of a file, or over the copies made when it is written.
 
     Args:
-        limits: limits of the sums.
         where: beginning of error messages.
     """
 

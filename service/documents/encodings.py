@@ -25,7 +25,6 @@ class DecodedText:
     Attributes:
         text: text without the byte order mark.
         mark: byte order mark; empty without one.
-        encoding: name of the codec.
     """
 
     text: str
@@ -39,10 +38,6 @@ class DecodedText:
 
 def decode(data: bytes, limits: DocumentLimits) -> DecodedText:
     """Decode the text of a file.
-
-    Args:
-        data: content of the file.
-        limits: limits of the file.
 
     Raises:
         InvalidArgumentError: the file is not in the encoding of its mark, or not in UTF-8 without

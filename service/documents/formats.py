@@ -21,7 +21,6 @@ class Reader:
 
     Attributes:
         module: name of the class's module in this package.
-        name: name of the class.
     """
 
     module: str
@@ -84,8 +83,6 @@ def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Docume
 
     Args:
         file_name: name of the file; the extension determines the format.
-        data: content of the file.
-        limits: limits of the file.
 
     Raises:
         InvalidArgumentError: the format is unknown, or the file has another format or exceeds a

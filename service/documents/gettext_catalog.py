@@ -77,10 +77,6 @@ class _Message:
 class GettextCatalog:
     """A catalogue.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Raises:
         InvalidArgumentError: the file is not a catalogue, not in UTF-8, or exceeds a limit.
     """

@@ -69,7 +69,6 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
     A correct translation has these properties already. Missing elements are added at the end.
 
     Args:
-        text: the fragment.
         source: the items of the fragment before its translation.
     """
     before = to_html(source)  # white space that the translation adds around it is not kept

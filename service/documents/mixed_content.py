@@ -41,8 +41,6 @@ class MixedContent:
     """The text of an element and the elements in it.
 
     Attributes:
-        parent: the element that contains the text.
-        items: items in order.
         elements: elements by the numbers of the items.
     """
 

@@ -34,10 +34,6 @@ _PARAGRAPHS = f"{{{_TEXT}}}p", f"{{{_TEXT}}}h"
 class OpenDocumentText:
     """A text document of LibreOffice and compatible programs.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Raises:
         InvalidArgumentError: the file is not an OpenDocument text, or exceeds a limit.
     """

@@ -16,10 +16,6 @@ _BLANK = re.compile(r"\s*\Z")
 class PlainText:
     """A text file.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Raises:
         InvalidArgumentError: the file is not text, or exceeds a limit.
     """

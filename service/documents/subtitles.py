@@ -46,10 +46,6 @@ class _Part:
 class Subtitles:
     """A file of subtitles. A line of another speaker begins a segment: after a dash, or a name.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Raises:
         InvalidArgumentError: the file has no subtitles, or exceeds a limit.
     """

@@ -14,10 +14,6 @@ from service.text.options import MimeType
 class WebPage:
     """An HTML file.
 
-    Args:
-        data: content of the file.
-        limits: limits of the file.
-
     Raises:
         InvalidArgumentError: the file is not UTF-8, or has too many tags.
     """

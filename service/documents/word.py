@@ -60,7 +60,6 @@ class _Group:
     """Neighbouring children of one parent: a segment.
 
     Attributes:
-        parent: parent of the children.
         name: namespace prefix of the document's tags.
         children: children in order.
         items: text of the children and the elements in it.
@@ -131,12 +130,7 @@ class _Group:
         return DocumentSegment(to_html(self.items), MimeType.HTML)
 
     def write(self, translation: str, copies: DocumentCounts) -> None:
-        """Put the translation in place of the children.
-
-        Args:
-            translation: translation of the segment.
-            copies: counts copied formats.
-        """
+        """Put the translation in place of the children."""
         items: Sequence[InlineItem] = [InlineText(translation)]
         if self.segment.is_html:
             items = from_html(translation, self.items)
@@ -201,10 +195,6 @@ class _Group:
 
 class WordDocument:
     """A document of Word and compatible programs.
-
-    Args:
-        data: content of the file.
-        limits: limits of the file.
 
     Raises:
         InvalidArgumentError: the file is not a Word document, or exceeds a limit.

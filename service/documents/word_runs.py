@@ -32,12 +32,7 @@ class SharedRun:
         self._parts: Sequence[Element] = ()
 
     def part(self, index: int, copies: DocumentCounts) -> Element:
-        """The run of one content. The first call splits the run.
-
-        Args:
-            index: number of the content.
-            copies: counts copied formats.
-        """
+        """The run of one content. The first call splits the run."""
         if not self._parts:
             self._parts = self._cut(copies)
         return self._parts[index]
@@ -70,7 +65,6 @@ class RunNode:
     """A child of a paragraph or of a container; a run has a node for each of its contents.
 
     Attributes:
-        element: the child.
         kind: local name of the child.
         text: text of a run's content; None for other content.
         look: number of a run's look, equal for runs of a paragraph that look the same; None if the
@@ -134,9 +128,7 @@ def nodes_of(paragraph: Element, name: str, limits: DocumentLimits) -> list[RunN
     """The content of a paragraph, without text boxes in it.
 
     Args:
-        paragraph: element of the paragraph.
         name: namespace prefix of the document's tags.
-        limits: limits of a format.
 
     Raises:
         InvalidArgumentError: a format exceeds the limits.

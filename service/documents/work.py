@@ -39,7 +39,6 @@ class DocumentWork:
 
     Attributes:
         file_name: name of the file; the extension determines the format.
-        file: content of the file.
         limits: limits of the file that is read and of the file that is written.
         max_characters: most characters of all different texts together.
         translations: translations of the different texts, with a line of `encode_texts` for each
@@ -86,7 +85,6 @@ class DocumentTexts:
         num_segments: number of segments of the document, equal ones included.
         num_characters: number of characters of the different texts.
         sample: beginning of the text, for language detection.
-        lines: encoded batches.
     """
 
     num_segments: int

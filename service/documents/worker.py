@@ -98,7 +98,6 @@ class Template:
 
     Args:
         control: the socket on which connections arrive.
-        read: reads a document.
         memory_bytes: most memory that a worker may allocate in addition to the template's.
         seconds: most processor time of a worker.
     """
@@ -259,8 +258,6 @@ def main(descriptor: int, readers: str, memory_bytes: int, seconds: int) -> None
     Args:
         descriptor: file descriptor of the control socket.
         readers: name of the module with `load_readers` and `read_document`.
-        memory_bytes: most memory that a worker may allocate.
-        seconds: most processor time of a worker.
     """
     # The server decides when to end. A terminal's Ctrl-C reaches all processes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -52,9 +52,6 @@ class DocumentWorkers:
     texts are translated. The first document starts the template process.
 
     Args:
-        limits: limits of each document.
-        resources: number of workers, and limits of each.
-        metrics: counts works and killed workers.
         readers: name of the module with `load_readers` and `read_document`.
     """
 
@@ -83,9 +80,7 @@ class DocumentWorkers:
 
         Args:
             file_name: name of the file; the extension determines the format.
-            file: content of the file.
             max_characters: most characters of the different texts together.
-            client: name of the client, for taking turns.
 
         Raises:
             InvalidArgumentError: the file can't be read, or exceeds a limit.
@@ -101,11 +96,7 @@ class DocumentWorkers:
         """Write a document with other texts.
 
         Args:
-            file_name: name of the file; the extension determines the format.
-            file: content of the file.
-            max_characters: most characters of the different texts together.
             lines: new texts, with a line of `encode_texts` for each batch that was read.
-            client: name of the client, for taking turns.
 
         Raises:
             DragomanError: the errors of `read`.

@@ -80,12 +80,7 @@ class WorkerEnd:
 
 
 class WorkerTemplate:
-    """A running template process.
-
-    Args:
-        process: the process that forks workers.
-        control: socket connected to the process.
-    """
+    """A running template process."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._process = process
@@ -96,7 +91,6 @@ class WorkerTemplate:
         """Start the process, and wait until it has imported the readers. Not to be cancelled.
 
         Args:
-            limits: limits of each worker.
             readers: name of the module that reads files.
 
         Raises:
@@ -133,7 +127,6 @@ class WorkerTemplate:
 
         Args:
             work: an encoded `DocumentWork`.
-            max_bytes: most bytes of the answer.
 
         Raises:
             TemplateError: the template has ended.

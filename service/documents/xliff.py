@@ -45,7 +45,6 @@ class _Unit:
 
     Attributes:
         holder: the trans-unit (1.2) or the segment (2.0).
-        source: element of the source.
         content: content to translate: the source, or a segment of it.
         mid: name of the segment in a divided unit; None in others.
     """
@@ -58,10 +57,6 @@ class _Unit:
 
 class Xliff:
     """An XLIFF file.
-
-    Args:
-        data: content of the file.
-        limits: limits of the file.
 
     Raises:
         InvalidArgumentError: the file is not XLIFF, or exceeds a limit.
@@ -209,7 +204,6 @@ def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict
 
     Args:
         target: target to divide; only its translated segments stay.
-        divided: segmented source.
         done: segments of the target, which are copied; nothing may refer to the old ones.
     """
     kept = {mid: copy.deepcopy(each) for mid, each in done.items() if not _is_empty(each)}

@@ -28,8 +28,6 @@ def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
     Args:
         data: the document; libxml2 refuses more than 256 levels, texts over 10 MB and entities that
             grow.
-        counts: counts of the file that contains the document.
-        name: name of the part, for messages.
 
     Raises:
         InvalidArgumentError: the data is not XML, has a document type, or exceeds a limit.

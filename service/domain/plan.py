@@ -31,7 +31,6 @@ class RunnerLimits:
         max_source_positions: longest source in tokens, its EOS included.
         max_target_positions: longest target in tokens, without BOS and with EOS.
         top_k: number of candidates of each row if a plan has no number.
-        vocab_size: number of entries in the vocabulary.
     """
 
     max_rows: int

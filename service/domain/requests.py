@@ -190,7 +190,6 @@ class GenerationRequest:
 
     Attributes:
         source_ids: token ids of the source, its EOS included.
-        options: options of the search.
         deadline: `time.monotonic()` seconds after which the answer is useless; None for never.
         request_id: id of the request in logs; several generations may have the same.
         client: name of the client, for fairness between clients.

@@ -232,7 +232,6 @@ def alternatives(
     The first has the second-best translation of every sentence, the next the third-best, and so on.
 
     Args:
-        translation: a translation with its sentences.
         count: the most translations to return. There can be fewer, or none if tags stand within
             sentences.
         escape: writes a sentence in the format of the text.

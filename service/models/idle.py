@@ -33,10 +33,6 @@ class IdleMonitor:
     """Puts each model to sleep that was idle for `idle_seconds`. Belongs to the event loop.
 
     Only checks read the clock, so that calls need not.
-
-    Args:
-        models: models to watch.
-        idle_seconds: time without a call after which a model sleeps.
     """
 
     def __init__(self, models: Iterable[ModelLifecycle[Any]], idle_seconds: float) -> None:
@@ -53,11 +49,7 @@ class IdleMonitor:
             await asyncio.sleep(self.interval)
 
     async def check(self, now: float) -> None:
-        """Check each model once.
-
-        Args:
-            now: time of a monotonic clock, in seconds.
-        """
+        """Check each model once."""
         for model in self._models:
             version, num_leases = model.current, model.num_leases
             seen = self._seen.get(version.name)

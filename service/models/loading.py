@@ -47,10 +47,6 @@ _log = logging.getLogger(__name__)
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     """Load the bundles of the settings or, if there are none, those of this installation.
 
-    Args:
-        settings: bundles, device, rows, threads and limits.
-        metrics: metrics of the server.
-
     Raises:
         StartupError: a bundle can't be used; the message says what to do.
     """
@@ -86,9 +82,6 @@ def load_model(
     Args:
         given: directory, possibly a symbolic link; it is resolved once, so that all files are of
             one bundle.
-        settings: device, rows, threads and limits.
-        metrics: metrics of the server.
-        budget: memory budget of all models; None without one.
         replaces: name of the model of which this becomes another version, without metrics until it
             is current; "" for a model's first version.
         in_background: whether to open the bundle at a low priority, while models serve.

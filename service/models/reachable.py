@@ -34,7 +34,6 @@ class Reachable:
     """The languages that models translate into.
 
     Args:
-        models: the models.
         pivots: languages that may be pivots, the preferred one first.
     """
 

@@ -18,11 +18,6 @@ from service.models.served_model import ServedModel
 class Registry:
     """The models of a server, in order of preference, and the choice of one for a request.
 
-    Args:
-        models: the first version of each model.
-        rules: rules for choosing among them.
-        observer: receives the events of their life cycles.
-
     Attributes:
         lifecycles: life cycles of the models, by name.
 
@@ -80,19 +75,11 @@ class Registry:
         return self._router.route(source, target, allow_pivot=allow_pivot)
 
     def reachable_targets(self, models: Sequence[ServedModel]) -> dict[str, list[str]]:
-        """The languages that each source language can be translated into, pivots included.
-
-        Args:
-            models: the registry's models that may translate.
-        """
+        """The languages that each source language can be translated into, pivots included."""
         return self._router.reachable(models).targets()
 
     def pivot_groups(self, models: Sequence[ServedModel]) -> list[PivotGroup]:
-        """Directions that pairs of models translate, and no model does directly.
-
-        Args:
-            models: the registry's models that may translate.
-        """
+        """Directions that pairs of models translate, and no model does directly."""
         return self._router.reachable(models).pivot_groups()
 
     @contextlib.asynccontextmanager

@@ -91,7 +91,6 @@ class Router:
     Args:
         models: the models in order of preference; read again for each request, since they may
             change.
-        rules: rules for choosing among them.
 
     Raises:
         StartupError: the rules name an unknown model or language.
@@ -148,11 +147,7 @@ class Router:
         raise NotFoundError(f"{missing}. Through {pivot.pivot_language!r} it could, but {why} that")
 
     def reachable(self, models: Iterable[ServedModel]) -> Reachable:
-        """The languages that some of the router's models translate into.
-
-        Args:
-            models: the models that may translate.
-        """
+        """The languages that some of the router's models translate into."""
         pivots = (self._allowed or self._pivot_languages()) if self._rules.pivots else ()
         return Reachable(models, pivots)
 

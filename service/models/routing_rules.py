@@ -85,7 +85,6 @@ def check_names(models: Sequence[TranslatingModel], paths: Sequence[Path] = ()) 
     """Raise StartupError if there is no model, or two models have the same name.
 
     Args:
-        models: models of a server.
         paths: directories of their bundles, in the same order, for the message.
     """
     names: list[str] = []

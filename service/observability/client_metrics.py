@@ -16,9 +16,6 @@ class BoundedNames:
     """Bounds the values of a label: the first names keep theirs, all others become "other".
 
     It cannot choose the largest: a series that passed from one name to another is not a counter.
-
-    Args:
-        max_names: number of names that keep their own.
     """
 
     def __init__(self, max_names: int) -> None:
@@ -38,7 +35,6 @@ class KeyMetrics:
     """Counts calls and characters by key, in a bounded number of series.
 
     Args:
-        registry: registry of the metrics.
         max_keys: most keys with series of their own; all others count as "other".
     """
 
@@ -71,7 +67,6 @@ class ClientMetrics:
     """Counts calls by client, in a bounded number of series.
 
     Args:
-        registry: registry of the metric.
         max_clients: most named clients with series of their own. Further named clients count as
             "other". Unnamed clients count as "address", because an address is not a bounded label.
     """

@@ -10,9 +10,6 @@ _WORK_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 class DocumentMetrics:
     """Counts the work of document workers.
 
-    Args:
-        registry: registry of the metrics.
-
     Attributes:
         work_duration: duration by work, "read" or "write".
         workers_killed: number of workers by reason.

@@ -93,7 +93,6 @@ class QueuedHandler(logging.Handler):
     Args:
         write: writes all of some bytes, and may block. Lines for which it raises OSError are
             dropped.
-        max_lines: most lines in the queue.
 
     Attributes:
         num_dropped: number of dropped lines.

@@ -71,7 +71,6 @@ class LoopMonitor:
 
     Args:
         on_block: called with each block, in the loop's thread or the monitor's.
-        limit_seconds: CPU time of an iteration that counts as too long, in seconds.
     """
 
     def __init__(

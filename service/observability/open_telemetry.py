@@ -47,7 +47,6 @@ class OpenTelemetryTracing:
     """Makes a span for each sampled call, with child spans of its sentences.
 
     Args:
-        version: version of the server.
         service: full name of the gRPC service, with which the name of each span begins.
         exporter: exporter of the spans; by default OTLP's, by the standard variables.
 
@@ -99,10 +98,6 @@ class OpenTelemetryTracing:
 
 class SpanTrace:
     """The spans of one call.
-
-    Args:
-        tracer: tracer that makes the spans.
-        span: span of the call, which has begun.
 
     Attributes:
         ids: `trace_id` and `span_id` in hexadecimal.

@@ -80,7 +80,6 @@ class Tracing(Protocol):
         """Begin the trace of a call; None if the call is not sampled.
 
         Args:
-            method: name of the method in the contract.
             metadata: metadata of the call, which may name the client's span (W3C Trace Context).
         """
         ...
@@ -96,10 +95,6 @@ current: contextvars.ContextVar[CallTrace | None] = contextvars.ContextVar("trac
 
 def create_tracing(version: str, service: str) -> Tracing:
     """Set up tracing by the standard environment variables of OpenTelemetry.
-
-    Args:
-        version: version of the server.
-        service: full name of the gRPC service.
 
     Raises:
         StartupError: OpenTelemetry is not installed, or a variable is wrong.

@@ -196,9 +196,7 @@ class ServerTls:
     """The certificate of a running server. All methods may be called from any thread.
 
     Args:
-        files: where the certificate is.
         metrics: gets its expiry and the outcome of reading it again.
-        clock: seconds since the epoch.
 
     Raises:
         StartupError: it can't be used.

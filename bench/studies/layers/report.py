@@ -57,7 +57,6 @@ def to_dict(
     Args:
         costs: by what grows, "n" or "d".
         about: lines for the head of the report.
-        found: results by kind.
     """
     return {
         "benchmark": NAME,

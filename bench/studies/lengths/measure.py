@@ -50,7 +50,6 @@ class LengthCost:
     """The cost of a case.
 
     Attributes:
-        case: what was measured.
         seconds: CPU time of an encode, the median; on one thread what an idle machine takes.
         peak_bytes: memory beyond that of the loaded network, at its peak.
     """

@@ -26,7 +26,6 @@ def training_multiplications(config: ModelConfig, source: int, target: int) -> i
     """Multiplications of a forward pass over one pair. The backward pass takes twice as many.
 
     Args:
-        config: the network.
         source: tokens of the source.
         target: tokens of the target.
     """

@@ -56,8 +56,6 @@ def document_scores(
     """BLEU by sentence, and of whole runs as one segment each (d-BLEU: Liu et al., 2020).
 
     Args:
-        test: the documents.
-        translate: gives a translation of each text.
         count: tokens of a text.
         most: tokens of a run.
 

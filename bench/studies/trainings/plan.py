@@ -29,8 +29,6 @@ class TrainingVariant:
     """One training of a plan.
 
     Attributes:
-        name: as in the plan.
-        recipe: the fields of its recipe.
         pairs: training pairs, drawn at random; None takes all.
     """
 
@@ -44,12 +42,10 @@ class TrainingPlan:
     """A comparison of trainings.
 
     Attributes:
-        name: the file's name.
         question: the report's title.
         equal: what all variants have the same of: "updates"; "multiplications" (of a pair of
             `document_tokens` a side), where a cheaper network gets more updates; or "nothing".
         document_tokens: the longest runs that documents are translated in; 0 without documents.
-        variants: in the order of the plan.
     """
 
     name: str
@@ -66,7 +62,6 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
     may have `pairs`, which is none of them.
 
     Args:
-        path: the file.
         updates: in place of the recipe's `max_updates`, to try the plan out.
 
     Raises:

@@ -20,8 +20,6 @@ def to_dict(plan: TrainingPlan, results: Results, about: Mapping[str, str]) -> d
     """The summary.
 
     Args:
-        plan: what is compared.
-        results: results of the finished variants, by name.
         about: lines for the head of the report.
     """
     variants = [

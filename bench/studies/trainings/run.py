@@ -50,7 +50,6 @@ class ScoredText:
     """A text to translate and to score.
 
     Attributes:
-        data_root: the prepared corpora.
         documents: corpora with valid.doc.
         limit: sentences that are scored of each corpus; None for all.
     """
@@ -115,10 +114,7 @@ def run_variant(
     """Train and score a variant, unless the same one is done: its folder becomes complete.
 
     Args:
-        plan: of which it is.
-        variant: the training.
         folder: the plan's folder.
-        text: to train and to score with.
         train: writes `final` into the folder of a run.
     """
     own = folder / variant.name

@@ -68,11 +68,6 @@ class Transfers:
     ) -> AsyncIterator[bytes]:
         """The body of an answer, which counts in the quota until the block ends.
 
-        Args:
-            write: makes the body.
-            size: size of the answer's message, in bytes.
-            host: the client's address.
-
         Raises:
             ResourceExhaustedError: too many bytes are on their way to clients.
         """

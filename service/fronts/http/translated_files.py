@@ -42,10 +42,7 @@ class TranslatedFiles:
     send a lot lose their own files, not those of others.
 
     Args:
-        max_bytes: the most bytes of all files together.
         max_files: the most files; a smaller file counts as `max_bytes / max_files`.
-        max_seconds: the seconds that a file is kept.
-        clock: seconds, from any beginning.
     """
 
     def __init__(

@@ -64,7 +64,6 @@ class ModelLifecycle(Generic[V]):
 
     Args:
         first: the first version, with an engine that has not started.
-        observer: receives the events of the life cycle.
         open_seconds: longest time to open a version; one that is opened later is closed at once.
 
     Attributes:
@@ -189,7 +188,6 @@ class ModelLifecycle(Generic[V]):
         Args:
             bundle: directory of the new version; None for the directory of the present one.
             drain_seconds: time after which calls of the old version end with UNAVAILABLE.
-            allow_fewer_languages: whether the new version may lack directions.
 
         Raises:
             FailedPreconditionError: the new version can't serve; says why.

@@ -51,7 +51,6 @@ class Reloads(Generic[V]):
     reload needs memory for one more version of a model.
 
     Args:
-        models: life cycles of the models, by name.
         drain_seconds: longest time in which a replaced version may finish its calls.
     """
 
@@ -74,7 +73,6 @@ class Reloads(Generic[V]):
             name: name of the model; "" for all models with a changed bundle, or, together with
                 `bundle`, for the only model.
             bundle: directory of the new version; None for the directory of the present one.
-            allow_fewer_languages: whether the new version may lack directions.
 
         Returns:
             The outcome for each model considered.

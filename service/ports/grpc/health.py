@@ -29,7 +29,6 @@ class HealthService(health_pb2_grpc.HealthServicer):
 
     Args:
         services: full names.
-        max_watches: watches at a time.
 
     Attributes:
         watches: quota of the watches, by host.

@@ -23,7 +23,6 @@ class ForwardedHeaders:
     `x-forwarded-host` take the place of the connection's address, the scheme, and `Host`.
 
     Args:
-        app: answers requests.
         proxies: addresses and networks, such as 10.0.0.0/8; "*" for any.
 
     Raises:
