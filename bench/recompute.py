@@ -27,12 +27,11 @@ _RENDERERS = {
     "kept": "bench.kept",
     "layers": "bench.studies.layers.report",
     "lengths": "bench.studies.lengths.report",
-    "search-parity": "bench.search_parity",
     "soak": "tests.robustness.soak.report",
     "trainings": "bench.studies.trainings.report",
 }
 _SUITE = "bench.suite.report"
-RETIRED = ("context",)
+RETIRED = ("context", "search-parity")
 """Benchmarks without code: their reports are kept as they were written."""
 
 

@@ -1,26 +1,38 @@
-"""With the included model and real sentences, the engine finds the same as the reference."""
+"""With the included model and real sentences, the engine finds the same as the reference.
+
+For fp32, every difference must be a near-tie that rounding decides:
+
+- greedy: the log-probabilities of the first tokens that differ are within 1e-4 in the reference;
+- beam: the reference scores the two translations within 1e-4 of each other.
+
+int8 has other weights, so its differences are only counted. Alone and at load, results of either
+precision are the same to the last bit.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
-from bench.search_parity import (
-    BEAM_SIZES,
-    SearchComparison,
-    SearchParity,
-    Tokens,
-    gap_between,
-    measure,
-    render,
-    search_with_reference,
-)
+from bench.submission import submit_many
 from model.bundle.bundle import Bundle
-from model.evaluation.search import ReferenceHypothesis
+from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.network.checkpoint import Checkpoint
+from model.network.transformer import Transformer
+from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.engine.engine import Engine, EngineConfig
+from service.runtime.cpu.runner import OnnxRunner
 
 SENTENCES = (Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines()
+NEAR_TIE = 1e-4
+LOAD_ROWS = 64
+BEAM_SIZES = (1, 4)
+
+Tokens = tuple[int, ...]
 
 
 @pytest.fixture(scope="module")
@@ -30,34 +42,39 @@ def sources(shipped_checkpoint: Checkpoint) -> list[Tokens]:
 
 
 @pytest.fixture(scope="module")
-def references(
-    shipped_checkpoint: Checkpoint, sources: list[Tokens]
-) -> dict[int, list[ReferenceHypothesis]]:
+def references(shipped_checkpoint: Checkpoint, sources: list[Tokens]) -> dict[int, list[Tokens]]:
     model = shipped_checkpoint.model
     return {size: search_with_reference(model, sources, size) for size in BEAM_SIZES}
 
 
-# `python -m bench.search_parity` does it with a thousand.
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_the_engine_finds_what_the_reference_finds(
     shipped_checkpoint: Checkpoint,
     shipped_bundles: dict[str, Bundle],
     sources: list[Tokens],
-    references: dict[int, list[ReferenceHypothesis]],
+    references: dict[int, list[Tokens]],
     precision: str,
 ) -> None:
     assert len(SENTENCES) == 50
-    bundle = shipped_bundles[precision]
+    model, bundle = shipped_checkpoint.model, shipped_bundles[precision]
     assert bundle.precision == precision
-    comparisons, same_bits = measure(shipped_checkpoint.model, bundle, sources, references)
-    assert same_bits
-    assert [(c.beam_size, c.rows) for c in comparisons] == [(1, 1), (1, 64), (4, 4), (4, 64)]
-    for comparison in comparisons:
+    for beam_size, wanted in references.items():
+        alone, loaded = (
+            asyncio.run(search_with_engine(bundle, sources, beam_size, rows))
+            for rows in (beam_size, LOAD_ROWS)
+        )
+        assert [one.hypotheses for one in alone] == [one.hypotheses for one in loaded]
+        found = [tokens_of(result, model.config.eos_id) for result in alone]
+        different = [
+            gap_between(model, source, ours, theirs, beam_size)
+            for source, ours, theirs in zip(sources, found, wanted, strict=True)
+            if ours != theirs
+        ]
         if precision == "fp32":
-            assert all((gap or 0.0) < 1e-4 for _, gap in comparison.differences)
-            assert comparison.share_identical >= 0.98  # one near-tie among so few
+            assert all(gap < NEAR_TIE for gap in different)
+            assert len(different) <= 1  # one near-tie among so few
         else:
-            assert comparison.share_identical >= 0.8
+            assert len(different) <= 10
 
 
 def test_a_gap_is_that_of_the_tokens_that_differ(shipped_checkpoint: Checkpoint) -> None:
@@ -71,18 +88,65 @@ def test_a_gap_is_that_of_the_tokens_that_differ(shipped_checkpoint: Checkpoint)
     assert gap_between(model, source, found, found, 4) == 0.0
 
 
-def test_a_difference_that_is_no_near_tie_breaks_the_promise() -> None:
-    near, far = (7, 5e-5), (8, 5e-4)
+async def search_with_engine(
+    bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
+) -> list[GenerationResult]:
+    """Search every source, with as many at a time as fit into `rows`."""
+    options = SearchOptions(beam_size=beam_size)
+    config = EngineConfig(
+        bos_id=bundle.config.bos_id,
+        eos_id=bundle.config.eos_id,
+        max_waiting=2 * beam_size * len(sources),
+    )
+    engine = Engine(OnnxRunner(bundle, max_rows=rows, intra_op_threads=1), config)
+    await engine.start()
+    try:
+        generations = submit_many(engine, [GenerationRequest(s, options) for s in sources])
+        return [await generation.result() for generation in generations]
+    finally:
+        await engine.stop()
 
-    def compared(*differences: tuple[int, float]) -> SearchComparison:
-        return SearchComparison("fp32", 1, 64, 1000, differences)
 
-    def report(comparison: SearchComparison, same_bits: bool = True) -> str:
-        return render(SearchParity("", "", same_bits, [comparison]))
+def tokens_of(result: GenerationResult, eos_id: int) -> Tokens:
+    """The tokens that the engine found, with EOS if it came to it."""
+    [best] = result.hypotheses
+    return (*best.token_ids, *([eos_id] if best.ended else []))
 
-    assert compared(near, near).holds
-    assert not compared(near, near, near).holds  # 99.7 %
-    assert not compared(far).holds
-    assert "BROKEN" in report(compared(far))
-    assert "kept" in report(compared(near))
-    assert "NOT THE SAME" in report(compared(), same_bits=False)
+
+def search_with_reference(
+    model: Transformer, sources: Sequence[Tokens], beam_size: int
+) -> list[Tokens]:
+    """The tokens of the reference's best hypothesis of every source, with EOS if it came to it."""
+    source_ids = torch.full((len(sources), max(map(len, sources))), model.config.pad_id)
+    for row, source in enumerate(sources):
+        source_ids[row, : len(source)] = torch.tensor(source)
+    best: list[ReferenceHypothesis]
+    if beam_size == 1:
+        best = greedy_search(model, source_ids)
+    else:
+        options = BeamOptions(beam_size)
+        best = [first for first, *_ in beam_search(model, source_ids, options=options)]
+    eos = model.config.eos_id
+    return [(*one.token_ids, *([eos] if one.finished else [])) for one in best]
+
+
+def gap_between(
+    model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
+) -> float:
+    """The distance of two translations in the reference, in nats: see the module's description."""
+    scores = [log_probabilities(model, source, tokens) for tokens in (found, expected)]
+    if beam_size > 1:  # the default length penalty: the mean over the tokens
+        first, second = (sum(each) / len(each) for each in scores)
+        return abs(first - second)
+    pairs = enumerate(zip(found, expected, strict=False))
+    position = next(position for position, (one, other) in pairs if one != other)
+    return abs(scores[0][position] - scores[1][position])
+
+
+def log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
+    """The log-probability of each token of a target, by the reference in one pass."""
+    with torch.inference_mode():
+        fed = torch.tensor([[model.config.bos_id, *target[:-1]]])
+        logits = model(torch.tensor([source]), fed)[0].double()
+        chosen: list[float] = logits.log_softmax(-1)[range(len(target)), list(target)].tolist()
+    return chosen
