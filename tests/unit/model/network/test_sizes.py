@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from model.bundle.config import ModelConfig, preset
 from model.bundle.limits import default_max_new_tokens
-from model.evaluation.position_picture import position_picture
 from model.network.positions import sinusoidal_positions
 from model.network.transformer import Transformer
 
@@ -118,14 +115,6 @@ def test_one_sine_repeats_but_no_position_does() -> None:
     assert (table[355] - table[0]).norm() > 2.0
     distances = torch.cdist(table, table) + 10.0 * torch.eye(2_048)
     assert distances.amin() > 0.5
-
-
-def test_the_picture_has_a_cell_for_every_number() -> None:
-    picture = position_picture(sinusoidal_positions(50, 64))
-    paths = [path.get("d", "") for path in ElementTree.fromstring(picture) if "path" in path.tag]
-    assert sum(path.count("M") for path in paths) == 50 * 64
-    committed = Path("model/pictures/positions.svg").read_text(encoding="utf-8")
-    assert committed == picture  # python -m model.evaluation.position_picture --output that
 
 
 @pytest.mark.parametrize("offset", [1, 5, 64])
