@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import ended_by_sigterm, fail, fail_without
-from cli.options import SHORTLIST_HELP, CarrierSentences, Threads
+from cli.options import (
+    SHORTLIST_HELP,
+    BundleName,
+    BundleVersion,
+    CarrierSentences,
+    Precision,
+    Threads,
+    TopK,
+)
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
@@ -18,10 +26,7 @@ if TYPE_CHECKING:
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="A training's folder, or a checkpoint in it.")],
     output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
-    precision: Annotated[
-        str,
-        typer.Option(help="fp32 or int8 for CPUs, fp16 for GPUs."),
-    ] = "fp32",
+    precision: Precision = "fp32",
     output_format: Annotated[
         str,
         typer.Option(
@@ -31,17 +36,9 @@ def export(
             "has --precision, --sentences and --shortlist-from, huggingface none.",
         ),
     ] = "bundle",
-    name: Annotated[
-        str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
-    ] = None,
-    model_version: Annotated[str, typer.Option(help="Version of the bundle, your choice.")] = "1",
-    top_k: Annotated[
-        int,
-        typer.Option(
-            help="Candidate tokens of a step by default; a beam gets twice its size.",
-            min=1,
-        ),
-    ] = 8,
+    name: BundleName = None,
+    model_version: BundleVersion = "1",
+    top_k: TopK = 8,
     model_card: Annotated[
         Path | None, typer.Option(help="File to use as the bundle's MODEL_CARD.md.")
     ] = None,
@@ -61,10 +58,7 @@ def export(
     ] = None,
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
-            help=SHORTLIST_HELP,
-            show_default="no shortlist",
-        ),
+        typer.Option(help=SHORTLIST_HELP, show_default="no shortlist"),
     ] = None,
     carrier_sentences: CarrierSentences = 200,
     threads: Threads = 0,

@@ -11,7 +11,15 @@ import typer
 
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
-from cli.options import SHORTLIST_HELP, CarrierSentences, Threads
+from cli.options import (
+    SHORTLIST_HELP,
+    BundleName,
+    BundleVersion,
+    CarrierSentences,
+    Precision,
+    Threads,
+    TopK,
+)
 from cli.progress import log_to_standard_error, stages
 from model.bundle.out_of_memory import is_out_of_memory
 
@@ -25,9 +33,7 @@ def import_model(
         ),
     ],
     output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
-    precision: Annotated[
-        str, typer.Option(help="fp32 or int8 for processors, fp16 for GPUs.")
-    ] = "int8",
+    precision: Precision = "int8",
     languages: Annotated[
         str | None,
         typer.Option(
@@ -36,20 +42,12 @@ def import_model(
             show_default="all that the model has",
         ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
-    ] = None,
-    model_version: Annotated[str, typer.Option(help="Version of the bundle, your choice.")] = "1",
+    name: BundleName = None,
+    model_version: BundleVersion = "1",
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")
     ] = None,
-    top_k: Annotated[
-        int,
-        typer.Option(
-            help="Candidate tokens of a step by default; a beam gets twice its size.",
-            min=1,
-        ),
-    ] = 8,
+    top_k: TopK = 8,
     sentences: Annotated[
         Path | None,
         typer.Option(
@@ -67,10 +65,7 @@ def import_model(
     ] = None,
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
-            help=SHORTLIST_HELP,
-            show_default="the model's own, if it has one",
-        ),
+        typer.Option(help=SHORTLIST_HELP, show_default="the model's own, if it has one"),
     ] = None,
     carrier_sentences: CarrierSentences = 200,
     threads: Threads = 0,

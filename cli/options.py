@@ -67,6 +67,16 @@ CarrierSentences = Annotated[
     ),
 ]
 
+Precision = Annotated[str, typer.Option(help="fp32 or int8 for CPUs, fp16 for GPUs.")]
+BundleName = Annotated[
+    str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
+]
+BundleVersion = Annotated[str, typer.Option(help="Version of the bundle, your choice.")]
+TopK = Annotated[
+    int,
+    typer.Option(help="Candidate tokens of a step by default; a beam gets twice its size.", min=1),
+]
+
 SHORTLIST_HELP = (
     "Files of sentences and of their translations, one a line, to make a shortlist from: the "
     "target tokens that a sentence may produce, which makes processors faster."

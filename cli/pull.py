@@ -10,6 +10,7 @@ import typer
 
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement
+from cli.options import Precision
 from cli.progress import log_to_standard_error, stages
 from cli.stored_models import ModelsDirectory, ModelsUrl, models_store
 from model.bundle.out_of_memory import is_out_of_memory
@@ -54,9 +55,7 @@ def pull(
     ] = "mozilla",
     models_dir: ModelsDirectory = None,
     models_url: ModelsUrl = "",
-    precision: Annotated[
-        str, typer.Option(help="fp32 or int8 for processors, fp16 for GPUs.")
-    ] = "int8",
+    precision: Precision = "int8",
     proof_sentences: Annotated[
         int | None,
         typer.Option(
