@@ -49,7 +49,7 @@ def opus_config(size: str = "base") -> ModelConfig:
     )
 
 
-def write_opus_model(config: ModelConfig, directory: Path, seed: int = 0) -> None:
+def write_opus_model(config: ModelConfig, directory: Path) -> None:
     """Write config, weights and tokenizer.
 
     Args:
@@ -57,9 +57,9 @@ def write_opus_model(config: ModelConfig, directory: Path, seed: int = 0) -> Non
     """
     from export.huggingface.writer import renamed
 
-    arrays = speed_model.speed_weights(config, seed, _CERTAINTY)
+    arrays = speed_model.speed_weights(config, certainty=_CERTAINTY)
     arrays["target_embedding.weight"][config.bos_id] = 0.0
-    biases = np.random.default_rng(seed).standard_normal((1, config.vocab_size), np.float32)
+    biases = np.random.default_rng(0).standard_normal((1, config.vocab_size), np.float32)
     tensors: dict[str, npt.NDArray[Any]] = {
         "final_logits_bias": 0.02 * biases,
         "lm_head.weight": arrays.pop("output_projection.weight"),

@@ -20,7 +20,7 @@ _RECENT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def live_view(console: Console, title: str = "") -> Iterator[Callable[[RunProgress], bool]]:
+def live_view(console: Console) -> Iterator[Callable[[RunProgress], bool]]:
     """Show a run while it goes on, if the console is a terminal.
 
     Yields:
@@ -32,13 +32,13 @@ def live_view(console: Console, title: str = "") -> Iterator[Callable[[RunProgre
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def show(progress: RunProgress) -> bool:
-            live.update(_live_table(progress, title), refresh=True)
+            live.update(_live_table(progress), refresh=True)
             return False
 
         yield show
 
 
-def _live_table(progress: RunProgress, title: str) -> Table:
+def _live_table(progress: RunProgress) -> Table:
     plan = progress.plan
     samples = progress.samples
     since = progress.seconds - _RECENT_SECONDS
@@ -53,7 +53,7 @@ def _live_table(progress: RunProgress, title: str) -> Table:
     if progress.seconds > plan.total_seconds:
         phase = "waiting for the last answers"
     values = progress.snapshots[-1].values if progress.snapshots else {}
-    table = Table(title=title or None, title_justify="left")
+    table = Table()
     rows = [
         (phase, f"{max(0.0, progress.seconds):.0f} of {plan.total_seconds:g} s"),
         ("answered", f"{ok.count / _RECENT_SECONDS:,.1f} requests/s"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _MAX_POINTS = 1024
+_MAX_BINS = 20  # of measured sentences
 
 
 class CalibrationError(ValueError):
@@ -95,24 +96,18 @@ class Calibration:
         return below + (above - below) * (score - low) / (high - low)
 
 
-def fit(
-    source: str,
-    target: str,
-    scores: Sequence[float],
-    values: Sequence[float],
-    num_bins: int = 20,
-) -> Calibration:
+def fit(source: str, target: str, scores: Sequence[float], values: Sequence[float]) -> Calibration:
     """The calibration of measured sentences.
 
-    Sentences are put into bins of equal number by their score. Neighbouring bins whose means are in
-    the wrong order are pooled (isotonic regression; Barlow et al., 1972). Each bin is a point.
+    Sentences are put into bins of equal number, two or more, by their score. Neighbouring bins
+    whose means are in the wrong order are pooled (isotonic regression; Barlow et al., 1972). Each
+    bin is a point.
 
     Args:
         source: BCP-47 code of the source language.
         target: BCP-47 code of the target language.
         scores: mean log-probability of each sentence's translation.
         values: chrF of each translation, 0 to 1.
-        num_bins: the most bins; each holds two sentences or more.
 
     Raises:
         CalibrationError: there is no sentence.
@@ -120,7 +115,7 @@ def fit(
     pairs = sorted(zip(scores, values, strict=True))
     if not pairs:
         raise CalibrationError("there is no sentence to measure")
-    count = max(1, min(num_bins, len(pairs) // 2))
+    count = max(1, min(_MAX_BINS, len(pairs) // 2))
     edges = [len(pairs) * index // count for index in range(count + 1)]
     pools: list[Sequence[tuple[float, float]]] = []
     for start, end in itertools.pairwise(edges):

@@ -28,15 +28,10 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
     return not _EXACT_FLAGS.isdisjoint(_flags(cpuinfo))
 
 
-def has_instructions(name: str, cpuinfo: Path = _CPUINFO) -> bool:
-    """Whether an x86 processor has an instruction set, such as "AVX512"; False if unknown.
-
-    Args:
-        name: the set's name, upper or lower case.
-        cpuinfo: file in which Linux lists the processor's flags.
-    """
+def has_instructions(name: str) -> bool:
+    """Whether this x86 processor has an instruction set, such as "AVX512"; False if unknown."""
     flag = name.lower()
-    return any(each == flag or each == f"{flag}f" for each in _flags(cpuinfo))
+    return any(each == flag or each == f"{flag}f" for each in _flags(_CPUINFO))
 
 
 def _flags(cpuinfo: Path) -> list[str]:

@@ -20,6 +20,7 @@ from model.bundle.spans import Span as Span
 TOKENIZER_FILE = "tokenizer.model"
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_SENTINELS = 100
+_NUM_BEST = 8  # segmentations that one is drawn from: the l of Kudo (2018)
 
 
 class TokenizerError(ValueError):
@@ -129,23 +130,20 @@ class Tokenizer:
         """`encode` of every text, on one thread, so that callers choose their parallelism."""
         return [list(ids) for ids in self._processor.encode(list(texts), out_type=int)]
 
-    def sample_batch(
-        self, texts: Sequence[str], *, alpha: float, seed: int, num_best: int = 8
-    ) -> list[list[int]]:
+    def sample_batch(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
         """One random segmentation of every text (Kudo, 2018, section 3.1).
 
-        It is drawn from the `num_best` likeliest ones, each with its probability to the power
+        It is drawn from the eight likeliest ones, each with its probability to the power
         `alpha`. SentencePiece can sample too, but its draws differ from one process to the next
         whatever its seed, and a training run has to be repeatable.
 
         Args:
             alpha: smoothing; 0 makes all candidates equally likely.
-            num_best: candidates for each text, the paper's l.
         """
         generator = np.random.default_rng(seed)
         sampled: list[list[int]] = []
         for text, draw in zip(texts, generator.random(len(texts)), strict=True):
-            candidates = self._processor.nbest_encode(text, nbest_size=num_best, out_type=int)
+            candidates = self._processor.nbest_encode(text, nbest_size=_NUM_BEST, out_type=int)
             log_weights = alpha * np.array([self._piece_scores[ids].sum() for ids in candidates])
             cumulative = np.exp(log_weights - log_weights.max()).cumsum()
             sampled.append(list(candidates[int((cumulative < draw * cumulative[-1]).sum())]))

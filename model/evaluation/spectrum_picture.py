@@ -83,9 +83,9 @@ def encoder_spectra(model: Transformer, source: Sequence[int]) -> Tensor:
     return torch.stack([cumulative_spectrum(weights[0]) for weights in record.encoder])
 
 
-def random_spectrum(length: int, seed: int = 0) -> Tensor:
+def random_spectrum(length: int) -> Tensor:
     """`cumulative_spectrum` [length] of the softmax of scores drawn from a normal distribution."""
-    scores = torch.randn(length, length, generator=torch.Generator().manual_seed(seed))
+    scores = torch.randn(length, length, generator=torch.Generator().manual_seed(0))
     return cumulative_spectrum(scores.softmax(dim=-1))
 
 

@@ -19,6 +19,7 @@ from model.network.attention.multi_head import MultiHeadAttention
 
 KERNEL = 3  # of the convolution, positions
 _HEAD_DIM = 64
+_SMALL_WIDTH = 8  # of layers of which only dependencies are looked at
 
 
 @dataclass(frozen=True)
@@ -79,24 +80,24 @@ def _recurrent(module: nn.GRU) -> LayerUnderTest:
     return LayerUnderTest(lambda states: torch.as_tensor(module(states)[0]), operations)
 
 
-def inputs_seen(kind: str, length: int, position: int, d_model: int = 8) -> list[int]:
+def inputs_seen(kind: str, length: int, position: int) -> list[int]:
     """The positions whose input changes the output at `position` after one layer."""
-    states = _random_states(length, d_model)
-    output = make_layer(kind, d_model, torch.float64).forward(states)[position]
+    states = _random_states(length)
+    output = make_layer(kind, _SMALL_WIDTH, torch.float64).forward(states)[position]
     return [i for i, changed in enumerate(_depends(output, states)) if changed]
 
 
-def path_length(kind: str, length: int, d_model: int = 8) -> int:
+def path_length(kind: str, length: int) -> int:
     """Operations until the last of n positions depends on the input of the first (table 1)."""
-    states = _random_states(length, d_model)
-    known = make_layer(kind, d_model, torch.float64).operations(states)
+    states = _random_states(length)
+    known = make_layer(kind, _SMALL_WIDTH, torch.float64).operations(states)
     return next(n for n in itertools.count(1) if _depends(next(known)[-1], states)[0])
 
 
-def _random_states(length: int, d_model: int) -> Tensor:
+def _random_states(length: int) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randn(
-        length, d_model, dtype=torch.float64, generator=generator, requires_grad=True
+        length, _SMALL_WIDTH, dtype=torch.float64, generator=generator, requires_grad=True
     )
 
 

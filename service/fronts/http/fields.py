@@ -117,11 +117,11 @@ class Fields:
             return str(int(value))
         return self.text(name) or default
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A truth value, which can be written as 0, 1, true or false."""
+    def flag(self, name: str) -> bool:
+        """A truth value, which can be written as 0, 1, true or false; False by default."""
         value = self._single(name)
         if value is None:
-            return default
+            return False
         written = str(value).lower()
         if written not in (*_TRUE, *_FALSE):
             raise InvalidArgumentError(name, "must be true or false")
