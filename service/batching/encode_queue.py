@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
+from service.batching.row_shares import RowShares
 from service.domain.plan import EncodedSource
 
 # In a full batch, sources for 1 / _AHEAD_PART of the rows are encoded before rows are free. With
@@ -50,6 +51,8 @@ class EncodeQueue:
         self._waiting = waiting
         self._token_budget = token_budget
         self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
+        self._half = max_rows // 2
+        self._shares = RowShares(max_rows)
         self._max_batches = max_batches
         self._batches: deque[list[RequestEntry]] = deque()  # in flight, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
@@ -78,7 +81,7 @@ class EncodeQueue:
     def take(self) -> RequestEntry:
         """Remove and return the request that `peek` returns."""
         if not self._encoded:
-            return self._waiting.take()
+            return self._take_waiting()
         entry = next(iter(self._encoded))
         del self._encoded[entry]
         self.num_promised -= entry.num_rows
@@ -90,8 +93,18 @@ class EncodeQueue:
             if entry in entries:
                 del entries[entry]
                 self.num_promised -= entry.num_rows
+                self._shares.release(entry)
                 return
         self._waiting.discard(entry)
+
+    def left(self, entry: RequestEntry) -> None:
+        """Record that the rows of a request that joined came free."""
+        self._shares.release(entry)
+
+    def _take_waiting(self) -> RequestEntry:
+        entry = self._waiting.take()
+        self._shares.take(entry)
+        return entry
 
     # --- encoding --------------------------------------------------------------------------------
 
@@ -102,6 +115,7 @@ class EncodeQueue:
 
     def stepped(self, num_running: int) -> None:
         """Record that a step ended; `num_running` is the number of rows in use."""
+        self._shares.stepped()
         if not self._batches and self._num_free(num_running) > 0:
             self._num_steps += 1
 
@@ -121,7 +135,12 @@ class EncodeQueue:
 
     def _num_free(self, num_running: int) -> int:
         """Number of rows for which sources may be encoded now; 0 if none waits."""
-        return self._max_promised - num_running - self.num_promised if len(self._waiting) else 0
+        if (head := self._waiting.peek()) is None:
+            return 0
+        used = num_running + self.num_promised
+        if used >= self._half and not self._shares.is_within_share(head):
+            return 0
+        return self._max_promised - used
 
     def begin(self, num_running: int) -> list[RequestEntry]:
         """Choose the requests to encode together now, in the queue's order.
@@ -138,7 +157,7 @@ class EncodeQueue:
                 break
             budget -= entry.num_encoded_tokens
             self.num_promised += entry.num_rows
-            self._encoding[self._waiting.take()] = None
+            self._encoding[self._take_waiting()] = None
             batch.append(entry)
         self._batches.append(batch)
         return list(batch)

@@ -276,6 +276,7 @@ class Scheduler:
         for finished in all_finished:
             entry = self._entries.pop(finished.id)
             if entry.num_rows:
+                self._queue.left(entry)
                 self._fair_queue.settle(entry)
         return all_finished
 
