@@ -14,6 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import typer
 
 from cli.attention import attention
+from cli.batch.command import batch
 from cli.detect import detect
 from cli.evaluate import evaluate
 from cli.export import export
@@ -67,6 +68,7 @@ for command in (
     serve,
     translate,
     translate_file,
+    batch,
     score,
     attention,
     models,

@@ -87,14 +87,23 @@ def stages(unit: str) -> Iterator[ShowStage]:
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
+        TransferSpeedColumn,
     )
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn() if unit == "bytes" else MofNCompleteColumn(),
+        *((DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else ()),
+        *((MofNCompleteColumn(), Speed()) if unit != "bytes" else ()),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -1,0 +1,243 @@
+"""`dragoman batch`: files of many rows, through servers or with models in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import describe, ended_by_sigterm, fail, require_runtime
+from cli.options import (
+    AdaptCase,
+    AllowPivot,
+    ApiKey,
+    BeamSize,
+    CallTimeout,
+    GlossaryFile,
+    GlossaryName,
+    LineBreaks,
+    ModelName,
+    SourceLanguage,
+    TargetLanguage,
+    TlsArgument,
+    Verbatim,
+    read_glossary,
+    with_tls,
+)
+
+if TYPE_CHECKING:
+    from cli.batch.job import Job
+    from cli.batch.plan import JobPart
+    from cli.batch.run import OnDone
+    from cli.progress import ShowStage
+
+
+@with_tls
+def batch(
+    source_files: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A file, a folder, a pattern such as 'texts/*.jsonl', or a URL such as "
+            "s3://bucket/folder (extra `batch`).",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option(help="A file; for several inputs a folder, with the same names in it.")
+    ],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to translate, into NAME_translation; repeatable. Default: text."),
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            help="text, jsonl, csv, tsv or parquet. Default: by the names of the files.",
+            show_default=False,
+        ),
+    ] = "",
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A server; several share the work. Default: models in this process.",
+        ),
+    ] = None,
+    bundle: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="A model for this process; repeatable. Default: those of this installation.",
+        ),
+    ] = None,
+    ray: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run on a Ray cluster: auto, local or ray://HOST:PORT (extra `ray`).",
+            show_default=False,
+        ),
+    ] = "",
+    actor_cpus: Annotated[
+        int, typer.Option(help="CPUs of each model on a Ray cluster.", min=1)
+    ] = 2,
+    part_rows: Annotated[
+        int, typer.Option(help="Rows that are kept together, and done again together.", min=1)
+    ] = 8_192,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget an interrupted run.")] = False,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+    source: SourceLanguage = "",
+    target: TargetLanguage = "",
+    model: ModelName = "",
+    beam_size: BeamSize = None,
+    split_sentences: Annotated[
+        bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
+    ] = True,
+    allow_pivot: AllowPivot = None,
+    glossary: GlossaryFile = None,
+    glossary_name: GlossaryName = "",
+    verbatim: Verbatim = True,
+    adapt_case: AdaptCase = True,
+    line_breaks: LineBreaks = None,
+    mime_type: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="FileFormat of the texts: text/plain, text/html, text/xml or text/markdown.",
+        ),
+    ] = "",
+    timeout: CallTimeout = 300,
+    give_up_after: Annotated[
+        float, typer.Option(help="Seconds without an answer of any server that end the job.")
+    ] = 300,
+) -> None:
+    """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
+
+    Each row is translated exactly once. After an interruption, the same command goes on with the
+    missing parts; OUTPUT.dragoman-job has the others until the job is complete. Equal texts are
+    translated once. A row that can't be translated has no translation: OUTPUT.problems.jsonl has
+    the reason, and the warnings of other rows. OUTPUT.manifest.json has checksums of all parts.
+    """
+    from cli.batch import plan
+    from cli.batch.formats import FORMATS
+    from cli.batch.job import Job
+    from cli.batch.pool import ServersAwayError
+    from cli.batch.run import JobServers, Work
+    from cli.batch.storage import Storage
+    from dragoman.client import Search, TranslationError, VerbatimKinds
+    from model.bundle.manifest import BundleError
+    from service.errors import DragomanError
+
+    if format and format not in FORMATS:
+        fail(f"--format: must be one of {', '.join(FORMATS)}, not {format!r}")
+    if not server:
+        require_runtime("auto")
+    terms = read_glossary(glossary, glossary_name)
+    chosen: dict[str, Any] = dict(
+        source=source,
+        target=target,
+        model=model,
+        split_sentences=split_sentences,
+        search=Search(beam_size=beam_size),
+        allow_pivot=allow_pivot,
+        glossary=terms,
+        verbatim=None if verbatim else VerbatimKinds.none(),
+        adapt_letter_case=None if adapt_case else False,
+        line_breaks=line_breaks,
+        **({"mime_type": mime_type} if mime_type else {}),
+    )
+    servers = JobServers(
+        tuple(server or ()),
+        tuple(bundle or ()),
+        client=dict(timeout=timeout, api_key=api_key, tls=tls),
+    )
+    try:
+        with ended_by_sigterm():
+            at = Storage.of(output)
+            files = plan.find_inputs(source_files, at, format)
+            is_one = [file.storage.path for file in files] == [Storage.of(source_files).path]
+            depends_on = {
+                "models": asyncio.run(servers.models()),
+                **{name: _as_json(value) for name, value in chosen.items()},
+            }
+            columns = tuple(column or ("text",))
+            job = Job(files, files[0].output if is_one else at, columns, depends_on, part_rows)
+            if restart:
+                job.restart()
+            work = Work(job, servers, chosen, give_up_after)
+            if ray:
+                from cli.batch.ray_pipeline import Cluster
+
+                _run(job, Cluster(ray, actor_cpus, work).translate)
+            else:
+                _run(job, work.translate)
+    except TranslationError as exc:
+        fail(describe(", ".join(servers.addresses) or "the models", exc))
+    except (plan.JobError, ServersAwayError, BundleError, DragomanError) as exc:
+        fail(str(exc))
+    except ValueError as exc:
+        fail(f"INPUT or --output: {exc}")
+    except ImportError as exc:
+        fail(f"{exc}: pip install '.[batch]' in the folder of Dragoman's source")
+    except OSError as exc:
+        fail(f"{exc.filename or output}: {exc.strerror or exc}")
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _as_json(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _is_complete(job: Job, show: ShowStage) -> bool:
+    num_found = 0
+
+    def found(rows: int) -> None:
+        nonlocal num_found
+        num_found += rows
+        show("reading", num_found, 0)
+
+    return job.open(found)
+
+
+def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:
+    """Do a job, and say how it ended; fails if rows failed."""
+    from cli.progress import stages
+
+    began = time.monotonic()
+    with stages("rows") as show:
+        if _is_complete(job, show):
+            typer.echo(f"{job.output.path}: is complete already")
+            return
+        missing = job.missing()
+        num_left = sum(part.extent.rows for part in missing)
+        num_done = job.num_rows - num_left
+        if num_done:
+            typer.echo(f"going on after {num_done:,} rows", err=True)
+
+        def done(rows: int) -> None:
+            nonlocal num_done
+            num_done += rows
+            show("translating", num_done, job.num_rows)
+
+        if missing:
+            translate(missing, done)
+    num_failed, num_warned = job.finish()
+    seconds = time.monotonic() - began
+    parts = [f"{job.output.path}: {job.num_rows:,} rows"]
+    if num_left:
+        parts.append(f"{num_left / seconds:,.0f} rows/s")
+    if num_warned:
+        parts.append(f"{num_warned:,} with warnings")
+    if num_failed:
+        parts.append(f"{num_failed:,} failed")
+    where = f" ({job.problems.path})" if num_failed or num_warned else ""
+    typer.echo(", ".join(parts) + where)
+    if num_failed:
+        raise typer.Exit(1)

@@ -1,0 +1,378 @@
+"""Formats of a job's files: how their rows are found, read, and written with translations."""
+
+from __future__ import annotations
+
+import abc
+import csv
+import io
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+# Of a part: what a killed job does again, and what one takes of memory.
+_MAX_PART_BYTES = 8 << 20
+
+Translations = Mapping[str, Sequence["str | None"]]
+
+
+class FormatError(Exception):
+    """A file is not as its format wants it. The message may be shown to users."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Rows that follow one another in a file.
+
+    Attributes:
+        start, end: bytes, or in Parquet rows, from the beginning of the file; `end` is exclusive.
+        rows: their number.
+    """
+
+    start: int
+    end: int
+    rows: int
+
+
+@dataclass
+class Rows:
+    """Rows of a file.
+
+    Attributes:
+        texts: for each column, the text of each row; None where there is nothing to translate.
+        errors: reasons why rows can't be translated, by index.
+        content: the rows as the format keeps them.
+    """
+
+    texts: dict[str, list[str | None]]
+    errors: dict[int, str]
+    content: Any = field(repr=False)
+
+
+class FileFormat(abc.ABC):
+    """A format of files with rows."""
+
+    @abc.abstractmethod
+    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
+        """The parts of a file, in order, which it has read once then.
+
+        Args:
+            file: at its beginning.
+            digest: gets the whole content.
+            part_rows: most rows of a part.
+        """
+
+    @abc.abstractmethod
+    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
+        """The rows of a part.
+
+        Raises:
+            FormatError: a column is missing, or the file is damaged.
+        """
+
+    @abc.abstractmethod
+    def write(
+        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
+    ) -> None:
+        """Write a part: its rows with translations.
+
+        Args:
+            file: where to.
+            rows: from `read`.
+            translations: for each new column, the value of each row; None if there is none.
+            is_first: whether it is the file's first part.
+        """
+
+    def join(self, file: IO[bytes], parts: Iterable[IO[bytes]]) -> None:
+        """Write a file from its parts."""
+        for part in parts:
+            shutil.copyfileobj(part, file, 1 << 20)
+
+
+def _grouped(ends: Iterable[int], part_rows: int, start: int = 0) -> Iterator[Extent]:
+    """Parts of rows that end at `ends`."""
+    begin, end, rows = start, start, 0
+    for end in ends:
+        rows += 1
+        if rows == part_rows or end - begin >= _MAX_PART_BYTES:
+            yield Extent(begin, end, rows)
+            begin, rows = end, 0
+    if rows:
+        yield Extent(begin, end, rows)
+
+
+def _lines(file: IO[bytes], extent: Extent) -> list[bytes]:
+    file.seek(extent.start)
+    content = file.read(extent.end - extent.start)
+    lines = content.split(b"\n")
+    return lines[:-1] if content.endswith(b"\n") else lines
+
+
+class _LineFormat(FileFormat):
+    """A row is a line, which ends with a line feed."""
+
+    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
+        def ends() -> Iterator[int]:
+            end = 0
+            for line in file:
+                digest.update(line)
+                end += len(line)
+                yield end
+
+        return _grouped(ends(), part_rows)
+
+
+class TextLines(_LineFormat):
+    """Plain text: a line is a row, and so is its translation."""
+
+    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
+        """As `FileFormat.read`; the one column has any name."""
+        [column] = columns
+        texts: list[str | None] = []
+        errors = {}
+        for index, line in enumerate(_lines(file, extent)):
+            try:
+                texts.append(line.decode())
+            except UnicodeDecodeError as exc:
+                errors[index] = f"not valid UTF-8 at byte {exc.start + 1}"
+                texts.append(None)
+        return Rows({column: texts}, errors, None)
+
+    def write(
+        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
+    ) -> None:
+        """As `FileFormat.write`; a row without a translation is an empty line."""
+        [translated] = translations.values()
+        for text in translated:
+            file.write((text or "").replace("\n", " ").encode() + b"\n")
+
+
+class JsonLines(_LineFormat):
+    """JSON Lines (https://jsonlines.org): a row is an object, a column one of its members."""
+
+    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
+        """As `FileFormat.read`."""
+        lines = _lines(file, extent)
+        texts: dict[str, list[str | None]] = {column: [] for column in columns}
+        errors: dict[int, str] = {}
+        content: list[tuple[bytes, dict[str, Any] | None]] = []
+        for index, line in enumerate(lines):
+            row: dict[str, Any] | None = None
+            try:
+                parsed = json.loads(line)
+                if isinstance(parsed, dict):
+                    row = parsed
+                else:
+                    errors[index] = "not an object"
+            except (ValueError, RecursionError) as exc:
+                errors[index] = f"not JSON: {exc}"
+            for column, into in texts.items():
+                value = None if row is None else row.get(column)
+                if value is not None and not isinstance(value, str):
+                    errors[index] = f"{column}: not a string"
+                    value = None
+                into.append(value)
+            content.append((line, row))
+        return Rows(texts, errors, content)
+
+    def write(
+        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
+    ) -> None:
+        """As `FileFormat.write`; a line that is no object stays as it is."""
+        for index, (line, row) in enumerate(rows.content):
+            if row is not None:
+                new = {name: values[index] for name, values in translations.items()}
+                line = _with_members(line, row, new)
+            file.write(line + b"\n")
+
+
+def _with_members(line: bytes, row: dict[str, Any], new: dict[str, str | None]) -> bytes:
+    """An object's line with further members; its own stay byte for byte if none is replaced."""
+    if not row or row.keys() & new.keys():
+        return _json({**row, **new})
+    return line.rstrip()[:-1].rstrip() + b", " + _json(new)[1:]
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+class Csv(FileFormat):
+    """Values with commas or tabs between them, and a first row with the columns' names."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def _records(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        csv.field_size_limit(_MAX_PART_BYTES)
+        try:
+            yield from csv.reader(lines, delimiter=self._delimiter)
+        except csv.Error as exc:
+            raise FormatError(f"not CSV: {exc}") from exc
+
+    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
+        """As `FileFormat.extents`; the first row belongs to no part."""
+        end = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal end
+            for line in file:
+                digest.update(line)
+                end += len(line)
+                # The reader wants text; columns are found alike in any encoding with ASCII in it.
+                yield line.decode("latin-1")
+
+        records = self._records(lines())
+        if next(records, None) is None:
+            return iter(())
+        header_end = end
+        return _grouped((end for record in records if record), part_rows, header_end)
+
+    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
+        """As `FileFormat.read`."""
+        file.seek(0)
+        header = next(self._records(line.decode("utf-8-sig", "replace") for line in file), [])
+        for column in columns:
+            if column not in header:
+                raise FormatError(f"no column {column!r}; there are {', '.join(header)}")
+        file.seek(extent.start)
+        content = file.read(extent.end - extent.start)
+        texts: dict[str, list[str | None]] = {column: [] for column in columns}
+        errors: dict[int, str] = {}
+        lines = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
+        records = [record for record in self._records(lines) if record]
+        for index, record in enumerate(records):
+            if len(record) != len(header):
+                errors[index] = f"{len(record)} values in {len(header)} columns"
+            for column, into in texts.items():
+                value = None if index in errors else record[header.index(column)]
+                if value and not value.isascii() and _has_surrogates(value):
+                    errors[index], value = f"{column}: not valid UTF-8", None
+                into.append(value)
+        line_end = "\r\n" if content.partition(b"\n")[0].endswith(b"\r") else "\n"
+        return Rows(texts, errors, (header, records, line_end))
+
+    def write(
+        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
+    ) -> None:
+        """As `FileFormat.write`."""
+        header, records, line_end = rows.content
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=self._delimiter, lineterminator=line_end)
+        names = [*header, *(name for name in translations if name not in header)]
+        if is_first:
+            writer.writerow(names)
+        for index, record in enumerate(records):
+            if len(record) != len(header):  # an error of the row, which stays as it is
+                writer.writerow(record)
+                continue
+            row = [*record, *[""] * (len(names) - len(record))]
+            for name, values in translations.items():
+                row[names.index(name)] = values[index] or ""
+            writer.writerow(row)
+        file.write(text.getvalue().encode("utf-8", "surrogateescape"))
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in text)
+
+
+class Parquet(FileFormat):
+    """Apache Parquet; columns of strings."""
+
+    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
+        """As `FileFormat.extents`."""
+        while block := file.read(1 << 20):
+            digest.update(block)
+        file.seek(0)
+        total = self._open(file).metadata.num_rows
+        for start in range(0, total, part_rows):
+            end = min(total, start + part_rows)
+            yield Extent(start, end, end - start)
+
+    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
+        """As `FileFormat.read`."""
+        import pyarrow as pa
+
+        parquet = self._open(file)
+        schema = parquet.schema_arrow
+        for column in columns:
+            if column not in schema.names:
+                raise FormatError(f"no column {column!r}; there are {', '.join(schema.names)}")
+            kind = schema.field(column).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise FormatError(f"column {column!r} has values of type {kind}, not strings")
+        first = skipped = 0
+        groups: list[int] = []
+        for index in range(parquet.num_row_groups):
+            after = first + parquet.metadata.row_group(index).num_rows
+            if first < extent.end and extent.start < after:
+                if not groups:
+                    skipped = extent.start - first
+                groups.append(index)
+            first = after
+        table = parquet.read_row_groups(groups).slice(skipped, extent.rows)
+        return Rows({name: table[name].to_pylist() for name in columns}, {}, table)
+
+    def write(
+        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
+    ) -> None:
+        """As `FileFormat.write`."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        table = rows.content
+        for name, values in translations.items():
+            column = pa.array(values, pa.string())
+            if name in table.column_names:
+                table = table.set_column(table.column_names.index(name), name, column)
+            else:
+                table = table.append_column(name, column)
+        parquet.write_table(table, file)
+
+    def join(self, file: IO[bytes], parts: Iterable[IO[bytes]]) -> None:
+        """As `FileFormat.join`: a part is a row group."""
+        from pyarrow import parquet
+
+        writer: Any = None
+        for part in parts:
+            table = parquet.read_table(part)
+            writer = writer or parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+
+    @staticmethod
+    def _open(file: IO[bytes]) -> Any:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            return parquet.ParquetFile(file)
+        except pa.ArrowInvalid as exc:
+            raise FormatError(f"not Parquet: {exc}") from exc
+
+
+FORMATS: dict[str, tuple[FileFormat, tuple[str, ...]]] = {
+    "text": (TextLines(), (".txt", ".text")),
+    "jsonl": (JsonLines(), (".jsonl", ".ndjson")),
+    "csv": (Csv(","), (".csv",)),
+    "tsv": (Csv("\t"), (".tsv",)),
+    "parquet": (Parquet(), (".parquet",)),
+}
+"""Formats by name, with the ends of their files' names."""
+
+
+def format_name(file: str) -> str:
+    """The format of a file by its name, before a suffix of a compression; "" if there is none."""
+    from fsspec.utils import infer_compression
+
+    if infer_compression(file):
+        file = file.rpartition(".")[0]
+    for name, (_, suffixes) in FORMATS.items():
+        if file.lower().endswith(suffixes):
+            return name
+    return ""

@@ -1,0 +1,255 @@
+"""A job on its files: what is done, what is left, and the end, whatever interrupts it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from cli.batch import plan
+from cli.batch.formats import FORMATS, FormatError, Rows
+from cli.batch.plan import InputFile, JobError, JobPart, OnRows
+from cli.batch.storage import Storage
+
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The translation of a text.
+
+    Attributes:
+        text: None if it could not be translated.
+        error: the reason.
+        warnings: flaws of the translation, each with a kind, a text and a sentence.
+    """
+
+    text: str | None
+    error: str = ""
+    warnings: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files, and a folder beside the output that has the plan and the finished parts.
+
+    A part is a file with the translated rows and, written after it, one with its checksum. So a
+    part is done, or done again as a whole. In the end, outputs are joined from the parts.
+
+    Attributes:
+        files: in order.
+        output: file or folder.
+        columns: names of the columns to translate.
+        depends_on: what translations depend on, as JSON values.
+        part_rows: most rows of a part.
+    """
+
+    files: Sequence[InputFile]
+    output: Storage
+    columns: tuple[str, ...]
+    depends_on: Mapping[str, Any]
+    part_rows: int = 8_192
+    _plans: list[plan.FilePlan] = field(default_factory=list, init=False)
+
+    @property
+    def _state(self) -> Storage:
+        return self.output.with_suffix(".dragoman-job")
+
+    @property
+    def manifest(self) -> Storage:
+        """The file that a finished job leaves beside its output."""
+        return self.output.with_suffix(".manifest.json")
+
+    @property
+    def problems(self) -> Storage:
+        """The file with the rows that could not be translated, or have warnings."""
+        return self.output.with_suffix(".problems.jsonl")
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all files, once the job is open."""
+        return sum(each.rows for each in self._plans)
+
+    def open(self, on_rows: OnRows = lambda rows: None) -> bool:
+        """Plan the job, or take up the plan of an earlier run.
+
+        Args:
+            on_rows: called with the number of further rows that were found.
+
+        Returns:
+            Whether an earlier run has finished it.
+
+        Raises:
+            JobError: the earlier run was another job, or a file is damaged.
+        """
+        finished = self.manifest.read_json()
+        kept = finished or (self._state / _PLAN).read_json()
+        if kept is not None:
+            self._check(kept, self.manifest if finished else self._state)
+            self._plans.extend(plan.from_json(kept["inputs"]))
+            self._check_inputs()
+            return bool(finished)
+        self._plans.extend(plan.plan_file(file, self.part_rows, on_rows) for file in self.files)
+        (self._state / _PLAN).write_json(self._described())
+        return False
+
+    def restart(self) -> None:
+        """Forget earlier runs."""
+        self._state.remove()
+        for file in (self.manifest, self.problems):
+            if file.exists():
+                file.fs.rm(file.path)
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "columns": list(self.columns),
+            "depends_on": dict(self.depends_on),
+            "inputs": plan.to_json(self._plans),
+        }
+
+    def _check(self, kept: Mapping[str, Any], where: Storage) -> None:
+        now = json.loads(json.dumps(self._described()))
+        for name in ("columns", "depends_on"):
+            if kept[name] != now[name]:
+                raise JobError(
+                    f"--output: {where.path} is of a job with other options or models "
+                    f"({_difference(kept[name], now[name])}): choose another output, or --restart"
+                )
+        paths = [file.storage.path for file in self.files]
+        if [each["path"] for each in kept["inputs"]] != paths:
+            raise JobError(
+                f"--output: {where.path} is of a job with other files: choose another output, or "
+                "--restart"
+            )
+
+    def _check_inputs(self) -> None:
+        """Check that no file has changed; one with a new time only is read to see it."""
+        for file, kept in zip(self.files, self._plans, strict=True):
+            if file.storage.version() != kept.version and (
+                plan.plan_file(file, self.part_rows).sha256 != kept.sha256
+            ):
+                raise JobError(
+                    f"{kept.path} has changed since the job began: choose another output, or "
+                    "--restart"
+                )
+
+    def missing(self) -> list[JobPart]:
+        """The parts that are not done, in order."""
+        self._state.fs.invalidate_cache()
+        done = {path.rpartition("/")[2] for path in self._state.fs.ls(self._state.path, False)}
+        return [part for part in plan.parts_of(self._plans) if f"{part.name}.json" not in done]
+
+    def read(self, part: JobPart) -> Rows:
+        """The rows of a part.
+
+        Raises:
+            JobError: a column is missing, or the file is damaged.
+        """
+        file = self.files[part.file]
+        with file.storage.open() as content:
+            try:
+                return FORMATS[file.format][0].read(content, part.extent, self.columns)
+            except FormatError as exc:
+                raise JobError(f"{file.storage.path}: {exc}") from exc
+
+    def write(self, part: JobPart, rows: Rows, results: Mapping[str, Sequence[Result]]) -> None:
+        """Keep a part.
+
+        Args:
+            part: the part.
+            rows: from `read`.
+            results: for each column, the result of each row.
+        """
+        new = {
+            f"{name}_translation": [each.text for each in column]
+            for name, column in results.items()
+        }
+        content = io.BytesIO()
+        FORMATS[self.files[part.file].format][0].write(
+            content, rows, new, is_first=part.number == 0
+        )
+        (self._state / f"{part.name}.part").write(lambda file: file.write(content.getvalue()))
+        (self._state / f"{part.name}.json").write_json(
+            {
+                "rows": part.extent.rows,
+                "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+                "problems": list(self._problems(part, rows, results)),
+            }
+        )
+
+    def _problems(
+        self, part: JobPart, rows: Rows, results: Mapping[str, Sequence[Result]]
+    ) -> Iterator[dict[str, Any]]:
+        for index in range(part.extent.rows):
+            where = {
+                "input": self.files[part.file].storage.path,
+                "row": part.first_row + index + 1,
+            }
+            if index in rows.errors:
+                yield {**where, "error": rows.errors[index]}
+                continue
+            for column, each in results.items():
+                result = each[index]
+                about = {"column": column, "text": rows.texts[column][index]}
+                if result.error:
+                    yield {**where, **about, "error": result.error}
+                elif result.warnings:
+                    yield {**where, **about, "warnings": list(result.warnings)}
+
+    def finish(self) -> tuple[int, int]:
+        """Join the parts to the outputs, write the manifest, and remove the parts.
+
+        Returns:
+            The numbers of rows that failed, and of rows with warnings.
+
+        Raises:
+            JobError: a part is damaged.
+        """
+        parts = plan.parts_of(self._plans)
+        kept = {part: (self._state / f"{part.name}.json").read_json() for part in parts}
+        for index, file in enumerate(self.files):
+            own = [part for part in parts if part.file == index]
+
+            def fill(output: IO[bytes], file: InputFile = file, own: list[JobPart] = own) -> None:
+                FORMATS[file.format][0].join(output, (self._verified(p, kept[p]) for p in own))
+
+            file.output.write(fill)
+        problems = [problem for part in parts for problem in kept[part]["problems"]]
+        if problems:
+            lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in problems)
+            self.problems.write(lambda file: file.writelines(line.encode() for line in lines))
+        failed = {(each["input"], each["row"]) for each in problems if "error" in each}
+        warned = {(each["input"], each["row"]) for each in problems} - failed
+        self.manifest.write_json(
+            {
+                **self._described(),
+                "parts": [
+                    {"file": part.file, "rows": part.extent.rows, "sha256": kept[part]["sha256"]}
+                    for part in parts
+                ],
+                "failed": len(failed),
+                "warned": len(warned),
+            }
+        )
+        self._state.remove()
+        return len(failed), len(warned)
+
+    def _verified(self, part: JobPart, kept: Mapping[str, Any]) -> IO[bytes]:
+        content = (self._state / f"{part.name}.part").fs.cat_file(
+            (self._state / f"{part.name}.part").path
+        )
+        if hashlib.sha256(content).hexdigest() != kept["sha256"]:
+            raise JobError(f"{self._state.path}: {part.name}.part is damaged; use --restart")
+        return io.BytesIO(content)
+
+
+def _difference(before: Any, now: Any) -> str:
+    """The first difference between two JSON values, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in [*before, *now]:
+            if before.get(name) != now.get(name):
+                return f"{name}: {json.dumps(before.get(name))}, now {json.dumps(now.get(name))}"
+    return f"{json.dumps(before)}, now {json.dumps(now)}"

@@ -1,0 +1,175 @@
+"""The plan of a job: its files and their parts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cli.batch.formats import FORMATS, Extent, FormatError, format_name
+from cli.batch.storage import Storage
+
+OnRows = Callable[[int], None]
+
+
+class JobError(Exception):
+    """A job can't be done. The message may be shown to users."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file to translate.
+
+    Attributes:
+        storage: where it is.
+        output: where its translation goes.
+        format: a name in `FORMATS`.
+    """
+
+    storage: Storage
+    output: Storage
+    format: str
+
+
+@dataclass(frozen=True)
+class JobPart:
+    """Rows of one file that are translated, and kept, together.
+
+    Attributes:
+        file: index of the file.
+        number: index among the parts of the file.
+        first_row: number of rows before it.
+        extent: its rows.
+    """
+
+    file: int
+    number: int
+    first_row: int
+    extent: Extent
+
+    @property
+    def name(self) -> str:
+        """Name of its files among a job's."""
+        return f"{self.file:05}-{self.number:06}"
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """A file as it was when the job began.
+
+    Attributes:
+        path: its path.
+        version: by `Storage.version`.
+        sha256: of its content, decompressed.
+        extents: its parts.
+    """
+
+    path: str
+    version: str
+    sha256: str
+    extents: tuple[Extent, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(extent.rows for extent in self.extents)
+
+
+def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
+    """The files that a path, a folder, a pattern or a URL means, with their outputs.
+
+    One file is translated to a file, or into a folder that exists; several into a folder, in which
+    they keep their names.
+
+    Args:
+        url: for example in.jsonl, texts/, s3://bucket/*.parquet.
+        output: file or folder.
+        format: a name in `FORMATS`; "" for the one that the names of the files say.
+
+    Raises:
+        JobError: there is no such file, or one of no known format.
+    """
+    found = Storage.of(url)
+    fs, path = found.fs, found.path.rstrip("/")
+    if output.is_in(Storage(fs, path)):
+        raise JobError("--output: is the input, or lies in it")
+    if any(sign in path for sign in "*?["):
+        paths = sorted(each for each in fs.glob(path) if fs.isfile(each))
+        base = path[: min(path.find(sign) for sign in "*?[" if sign in path)].rpartition("/")[0]
+    elif fs.isdir(path):
+        names = fs.find(path)
+        paths = sorted(
+            each for each in names if (format or format_name(each)) and _is_visible(each)
+        )
+        base = path
+    elif fs.isfile(path):
+        into = output / found.name if output.fs.isdir(output.path) else output
+        return [InputFile(found, into, _format(path, format))]
+    else:
+        raise JobError(f"INPUT: there is no file {url}")
+    if not paths:
+        raise JobError(f"INPUT: {url} has no files of a known type")
+    return [
+        InputFile(Storage(fs, each), output / each[len(base) :].lstrip("/"), _format(each, format))
+        for each in paths
+    ]
+
+
+def _is_visible(path: str) -> bool:
+    return not path.rpartition("/")[2].startswith((".", "_"))
+
+
+def _format(path: str, wanted: str) -> str:
+    if found := wanted or format_name(path):
+        return found
+    suffixes = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
+    raise JobError(f"{path}: unsupported file type: expected {suffixes}, or --format")
+
+
+def plan_file(file: InputFile, part_rows: int, on_rows: OnRows = lambda rows: None) -> FilePlan:
+    """Read a file once, and divide it into parts.
+
+    Args:
+        file: the file.
+        part_rows: most rows of a part.
+        on_rows: called with the number of further rows.
+
+    Raises:
+        JobError: the file is damaged.
+        OSError: it can't be read.
+    """
+    version = file.storage.version()
+    digest, extents = hashlib.sha256(), []
+    with file.storage.open() as content:
+        try:
+            for extent in FORMATS[file.format][0].extents(content, digest, part_rows):
+                extents.append(extent)
+                on_rows(extent.rows)
+        except FormatError as exc:
+            raise JobError(f"{file.storage.path}: {exc}") from exc
+    return FilePlan(file.storage.path, version, digest.hexdigest(), tuple(extents))
+
+
+def parts_of(plans: Sequence[FilePlan]) -> list[JobPart]:
+    """The parts of all files, in order."""
+    parts = []
+    for file, plan in enumerate(plans):
+        first = 0
+        for number, extent in enumerate(plan.extents):
+            parts.append(JobPart(file, number, first, extent))
+            first += extent.rows
+    return parts
+
+
+def to_json(plans: Sequence[FilePlan]) -> list[dict[str, Any]]:
+    """Plans as JSON values."""
+    return [asdict(plan) for plan in plans]
+
+
+def from_json(values: Sequence[Mapping[str, Any]]) -> list[FilePlan]:
+    """Plans from `to_json`."""
+    return [
+        FilePlan(**{**value, "extents": tuple(Extent(**each) for each in value["extents"])})
+        for value in values
+    ]

@@ -1,0 +1,91 @@
+"""`dragoman batch` with servers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from model.bundle.tokenizer import Tokenizer
+from tests.integration.servers import dragoman, fake_runner, running_fake
+
+ROWS = [f"A dog runs {'fast ' * (index % 7)}." for index in range(90)]
+OPTIONS = ("--from", "en", "--to", "de", "--part-rows", "20")
+
+
+async def run(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run the command; returns its status, output and errors."""
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    process = await dragoman("batch", *arguments, **pipes)
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    assert b"Traceback" not in errors, errors.decode()
+    return process.returncode, output.decode(), errors.decode()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{row}\n" for row in ROWS))
+    return path
+
+
+async def test_two_servers_and_one_that_is_away(
+    source: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    one, other = (
+        fake_runner(tokenizer, max_source_positions=256, max_target_positions=256) for _ in range(2)
+    )
+    async with running_fake(one, tokenizer) as first, running_fake(other, tokenizer) as second:
+        addresses = [first.address, "127.0.0.1:1", second.address]
+        servers = [word for address in addresses for word in ("--server", address)]
+        status, output, errors = await run(
+            source, "--output", tmp_path / "out.txt", *servers, *OPTIONS
+        )
+    assert (status, "90 rows" in output) == (0, True), errors
+    assert (tmp_path / "out.txt").read_text() == source.read_text()  # the models echo
+    assert not (tmp_path / "out.txt.dragoman-job").exists()
+
+
+async def test_a_killed_job_goes_on_with_models_in_its_own_process(
+    source: Path, bundle_path: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.txt"
+    command = (source, "--output", output, "--bundle", bundle_path, "--part-rows", "20")
+    process = await dragoman("batch", *command, stderr=asyncio.subprocess.PIPE)
+    state = tmp_path / "out.txt.dragoman-job"
+    while not [*state.glob("0*.json")] and process.returncode is None:
+        await asyncio.sleep(0.01)
+    process.kill()
+    await process.wait()
+    kept = [*state.glob("0*.json")]
+    assert kept
+    status, _, errors = await run(*command)
+    assert status == 0, errors
+    assert f"going on after {min(len(ROWS), 20 * len(kept))} rows" in errors
+    assert output.read_bytes().count(b"\n") == len(ROWS)
+    assert (await run(*command))[1] == f"{output}: is complete already\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("in.txt", "--format", "xml"), "--format: must be one of text, jsonl"),
+        (("in.doc",), "unsupported file type: expected .txt"),
+        (("none.txt",), "INPUT: there is no file"),
+        (("in.csv", "--column", "body"), "no column 'body'; there are id, text"),
+        (("nope://x/y.txt",), "INPUT or --output: Protocol not known: nope"),
+    ],
+)
+async def test_errors_name_what_is_wrong(
+    source: Path, bundle_path: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n1,a\n")
+    (tmp_path / "in.doc").write_text("a")
+    file = arguments[0] if ":" in arguments[0] else tmp_path / arguments[0]
+    output = ("--output", tmp_path / "out.csv", "--bundle", bundle_path)
+    status, _, errors = await run(file, *arguments[1:], *output)
+    assert status == 1
+    assert message in errors
+    assert not (tmp_path / "out.csv").exists()
