@@ -39,7 +39,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import test-batch check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -74,6 +74,9 @@ test-clients: $(venv)/.clients  ## run clients of others: Node, browsers, DeepL'
 
 test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
+
+test-batch: $(venv)/.batch  ## run jobs on S3 and on a Ray cluster, which are killed (three minutes)
+	$(python) -m pytest -m batch tests/batch $(ARGS)
 
 test-stand-in: $(stand_in)/.built  ## run ONNX Runtime for GPUs on a stand-in for CUDA (gcc, Linux on x86-64; 260 MB)
 	DRAGOMAN_STAND_IN=$(stand_in) $(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile \
@@ -144,7 +147,7 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	@# hand, to one that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
-	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra clients --extra manifests --extra page \
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra clients --extra manifests --extra page --extra batch-tests \
 	    --no-emit-package dragoman-client \
 	    --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
@@ -224,6 +227,10 @@ $(venv)/.release: $(venv)/.created docker/requirements/build.txt
 
 $(venv)/.page: $(venv)/.dev
 	$(install_this) '.[cpu,dev,page]'
+	@touch $@
+
+$(venv)/.batch: $(venv)/.dev
+	$(install_this) '.[cpu,dev,batch-tests]'
 	@touch $@
 
 # ONNX Runtime for GPUs in a place of its own, without NVIDIA's libraries: headers of CUDA are enough.
