@@ -100,9 +100,9 @@ class Settings:
     )
     http_trusted_proxies: tuple[str, ...] = _setting(
         (),
-        "Address or network of a proxy, such as 10.0.0.0/8, that may set x-forwarded-for, "
-        "x-forwarded-proto and x-forwarded-host; repeatable, or separated by commas. * is every "
-        "address. Default: none.",
+        "Address or network of a proxy, such as 10.0.0.0/8, that may set x-forwarded-for, -proto, "
+        "-host and -prefix, or forwarded; repeatable, or separated by commas. * is every address. "
+        "Default: none.",
     )
     keys: str = _setting(
         "",

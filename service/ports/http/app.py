@@ -138,7 +138,8 @@ class HttpApp:
             await send({"type": "http.response.body"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = plain_path(scope, self._prefix)
+        prefix = scope.get("root_path") or self._prefix  # of a trusted proxy
+        path = plain_path(scope, prefix)
         is_call = path not in self._documents
         try:
             _check_head(scope)
@@ -147,13 +148,13 @@ class HttpApp:
         except HttpError as error:
             await _refuse(send, error, front_of(path, self._fronts))
             return
-        if not is_call and scope["path"] not in (path, f"{self._prefix}{path}"):
+        if not is_call and scope["path"] not in (path, f"{prefix}{path}"):
             # A page's links are relative, and would miss.
             query = scope["query_string"].decode("latin-1")
-            location = f"{self._prefix}{path}{query and '?'}{query}"
+            location = f"{prefix}{path}{query and '?'}{query}"
             await RedirectResponse(location, 308)(scope, receive, send)
             return
-        await self._app({**scope, "path": path, "root_path": self._prefix}, receive, send)
+        await self._app({**scope, "path": path, "root_path": prefix}, receive, send)
 
 
 async def _refuse(send: Send, error: HttpError, front: Front | None) -> None:

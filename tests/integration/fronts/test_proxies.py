@@ -74,6 +74,11 @@ async def test_a_trusted_proxy_names_the_client_and_the_host(serving: Serving) -
         body = {"q": TEXT, "source": "en", "target": "de"}
         origin = {"origin": "https://translate.example"}
         assert (await post(server, LIBRE, body, **forwarded, **origin)).status == 200
+        behind = {**forwarded, "x_forwarded_prefix": "/mt"}
+        for path in ("/mt/translate", "/translate"):  # the proxy may strip the prefix, or not
+            assert (await post(server, path, body, **behind)).status == 200
+        answer = await ask(server, "GET", "/docs/", **behind)
+        assert (answer.status, answer.headers.get("location")) == (308, "/mt/docs")
         other = {**forwarded, "x_forwarded_host": "other.example"}
         assert (await post(server, LIBRE, body, **other)).status == 403
 

@@ -20,18 +20,24 @@ HEADERS = [
 
 async def seen(proxies: list[str], peer: str, **headers: str) -> tuple[str, str, str]:
     """The client, the scheme and the host that an application sees."""
+    given = dict(HEADERS) | {
+        name.replace("_", "-").encode(): value.encode() for name, value in headers.items()
+    }
+    got = await answered(proxies, peer, list(given.items()))
+    return got["client"][0], got["scheme"], dict(got["headers"])[b"host"].decode()
+
+
+async def answered(proxies: list[str], peer: str, headers: list[tuple[bytes, bytes]]) -> Scope:
+    """The request that an application sees."""
     found: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         found.append(scope)
 
-    given = dict(HEADERS) | {
-        name.replace("_", "-").encode(): value.encode() for name, value in headers.items()
-    }
     scope: dict[str, Any] = {"type": "http", "scheme": "http", "client": (peer, 1234)}
-    await ForwardedHeaders(app, proxies)({**scope, "headers": list(given.items())}, None, None)  # type: ignore[arg-type]
+    await ForwardedHeaders(app, proxies)({**scope, "headers": headers}, None, None)  # type: ignore[arg-type]
     [got] = found
-    return got["client"][0], got["scheme"], dict(got["headers"])[b"host"].decode()
+    return got
 
 
 @pytest.mark.parametrize("proxies", [["10.0.0.0/8"], ["192.0.2.1", "10.1.2.3"], ["*"]])
@@ -59,6 +65,42 @@ async def test_what_is_no_address_leaves_that_of_the_proxy(bad: str) -> None:
 async def test_ports_are_left_out(value: str) -> None:
     client, _, _ = await seen(["10.0.0.0/8"], "10.1.2.3", x_forwarded_for=value)
     assert client in ("203.0.113.9", "2001:db8::1")
+
+
+@pytest.mark.parametrize(
+    ("value", "prefix"),
+    [(b"/mt", "/mt"), (b"/a, /mt/", "/mt"), (b"/", ""), (b"//evil.example", ""), (b"mt\xff", "")],
+)
+async def test_a_trusted_proxy_names_the_prefix(value: bytes, prefix: str) -> None:
+    headers = [*HEADERS, (b"x-forwarded-prefix", value)]
+    assert (await answered(["*"], "10.1.2.3", headers)).get("root_path", "") == prefix
+    assert "root_path" not in await answered(["10.0.0.0/8"], "192.0.2.8", headers)
+
+
+FORWARDED = (
+    b'for="[2001:db8::1]:4711";proto=http, For=203.0.113.9;by=10.1.2.3;host="a.example";PROTO=https'
+)
+
+
+async def test_forwarded_is_read_without_the_others() -> None:
+    host = HEADERS[:1]
+    got = await answered(["10.0.0.0/8"], "10.1.2.3", [*host, (b"forwarded", FORWARDED)])
+    assert (got["client"][0], got["scheme"]) == ("203.0.113.9", "https")
+    assert dict(got["headers"])[b"host"] == b"a.example"
+    got = await answered(["10.0.0.0/8"], "192.0.2.8", [*host, (b"forwarded", FORWARDED)])
+    assert (got["client"][0], got["scheme"]) == ("192.0.2.8", "http")
+    both = [*HEADERS, (b"forwarded", b"for=192.0.2.1;host=b.example")]
+    got = await answered(["10.0.0.0/8"], "10.1.2.3", both)
+    assert got["client"][0] == "203.0.113.9"
+    assert dict(got["headers"])[b"host"] == b"translate.example.org"
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"for", b"for=unknown", b'for="_hidden', b";;,=", b"for=" * 999]
+)
+async def test_a_bad_forwarded_leaves_the_proxy(bad: bytes) -> None:
+    got = await answered(["10.0.0.0/8"], "10.1.2.3", [*HEADERS[:1], (b"forwarded", bad)])
+    assert (got["client"][0], got["scheme"]) == ("10.1.2.3", "http")
 
 
 @pytest.mark.parametrize("bad", ["proxy.example", "10.0.0.1/8", ""])
