@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from model.bundle.spans import Span
-from service.text.markup.quotes import QUOTES, Quotes
+from service.text.markup.quotes import QUOTES, Quotes, keep_between
 from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import Unit, is_word, units_of
 from service.translation.links import Link
@@ -105,6 +105,7 @@ class _Placement:
         for unit, node in zip(marks, owners, strict=True):
             if node is not None:
                 unit.node, unit.is_barrier = node, True
+        keep_between(self._tree, self._target, units)
 
     def place(self) -> Placed:
         root, units = self._tree.root, self._units

@@ -15,6 +15,7 @@ from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
 
 _WORD = re.compile(rf"\w+(?:['’]\w+)*|[{QUOTES}]|[.,;:!?]+|[^\w\s{QUOTES}.,;:!?]+")
+_SIGNS = re.compile(rf"[{QUOTES}.,;:!?()\[\]]+")
 _PUNCTUATION_WEIGHT = 0.5
 
 
@@ -45,7 +46,7 @@ def units_of(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
     position = 0
     by_target: dict[Span, list[Span]] = {}
     whole = {link.target for link in links if link.is_unit}
-    for link in links:
+    for link in _plausible(tree.text, target, links):
         by_target.setdefault(link.target, []).append(link.source)
     for span, sources in by_target.items():
         if span.start < position:
@@ -64,6 +65,17 @@ def units_of(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
         text = target[slice(*unit.span)]
         unit.weight = float(len(text)) if is_word(text) else _PUNCTUATION_WEIGHT
     return units
+
+
+def _plausible(text: str, target: str, links: Sequence[Link]) -> list[Link]:
+    """The links without those of a word to a sign, or to others than the word's own copy."""
+    pairs = [(text[slice(*link.source)], target[slice(*link.target)]) for link in links]
+    copied = {link.source for link, (one, other) in zip(links, pairs, strict=True) if one == other}
+    return [
+        link
+        for link, (one, other) in zip(links, pairs, strict=True)
+        if one == other or not (link.source in copied or (is_word(one) and _SIGNS.fullmatch(other)))
+    ]
 
 
 def _words(text: str, span: Span) -> Iterator[re.Match[str]]:

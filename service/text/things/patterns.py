@@ -92,6 +92,8 @@ _COMMON = (
     "|in|is|it|its|just|let|like|me|my|no|not|now|of|on|or|our|she|so|that|the|their|then|there|they"
     "|this|to|up|was|we|were|what|when|where|which|who|why|will|with|yes|you|your)"
 )
+# Words after a path, rather than of its name.
+_JOINS = r"(?:an|and|are|as|before|by|from|if|into|is|onto|or|so|than|then|to|was|when|with)\b"
 _LETTERS = "À-ÖØ-öø-ɏͰ-ӿ"
 _MIXED = r"(?:[A-Za-z]{1,20}\d|\d{1,40}[A-Za-z])[A-Za-z0-9]*+"
 
@@ -138,6 +140,10 @@ THING = re.compile(
         (?<![\w\\:])(?:[A-Za-z]:[\\/](?![\\/])|\\\\[\w.-]{{1,64}}+\\|\.{{1,2}}\\(?=\w)|~\\|%\w{{1,40}}%\\)
         [^\s"'<>|*?,;()]{{0,250}}+                                    # C:\Users\Anna
         (?:(?:[ ][\w().&-]{{1,40}}+){{1,4}}\\[^\s"'<>|*?,;()]{{0,250}}+){{0,4}}+   # Program Files
+        (?:(?<=[\w&-])(?<!\.\w\w)(?<!\.\w\w\w)(?<!\.\w\w\w\w)(?:
+            (?:[ ](?!{_JOINS})[\w()&-]{{1,40}}){{1,6}}?\.(?:{_FILES})(?!\w)       # new file.txt
+          | (?:[ ][\w()&-]{{1,40}}){{1,6}}?\.(?:{_FILES})(?=["'”’“])
+          | (?:[ ](?!I\b)[A-Z]\w{{0,40}}+(?![\w.:'’]))+(?:[ ]\(x86\))?))?
       | (?<![\w/.:<>~])(?:~|\.{{1,2}})?/(?=[\w.])[\w.@+~%-]++(?:/[\w.@+~%-]*+)*+     # /etc/hosts
       | (?<![\w/.@-])[\w.@-]{{1,64}}+(?:/[\w.@-]{{1,64}}+){{0,8}}?/[\w-]{{1,64}}\.[A-Za-z]\w{{0,8}}+
     )

@@ -124,6 +124,15 @@ def test_forms_of_things(form: Form) -> None:
         ("No 5 dogs; no 5 cats", ["5", "5"]),
         ("I like it.but not this", []),
         (r"C:\a and \\x\y to D:\b", [r"C:\a", r"\\x\y", r"D:\b"]),
+        (r"Open C:\My App\new file.txt now", [r"C:\My App\new file.txt"]),
+        (r"Copy D:\x\table of things.txt to E:", [r"D:\x\table of things.txt"]),
+        (r"Copy C:\a\notes.txt to main.py", [r"C:\a\notes.txt", "main.py"]),
+        (r"Move C:\Temp to old.zip now", [r"C:\Temp", "old.zip"]),
+        (r'Read "C:\my own\what is new.txt" now', [r"C:\my own\what is new.txt"]),
+        (
+            r"See C:\Program Files and C:\Program Files (x86).",
+            [r"C:\Program Files", r"C:\Program Files (x86)"],
+        ),
     ],
 )
 def test_things_by_their_neighbours(text: str, things: list[str]) -> None:

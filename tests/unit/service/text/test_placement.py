@@ -124,3 +124,67 @@ def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None
     document = "Hello <code>x</code> left"
     expected = expected.replace("<x/>", "<code>x</code>")
     assert rendered(document, answer, [("Hello", "Hallo")]) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "pairs", "expected"),
+    [
+        (  # a sign comes from no word
+            "a house (new<sup>6</sup>) is red",
+            "ein Haus (neu) ist rot",
+            [("new", "neu"), ("new", ")"), ("is", "ist"), ("red", "rot")],
+            "ein Haus (neu<sup>6</sup>) ist rot",
+        ),
+        (
+            "see the dog<sup>1</sup>, old and big",
+            "siehe Hund, alt und groß",
+            [("dog", "Hund"), ("dog", ","), ("old", "alt"), ("and", "und")],
+            "siehe Hund<sup>1</sup>, alt und groß",
+        ),
+        (  # nor another word from one that is copied
+            "Use <a>pip</a> and <b>git</b>",
+            "Verwenden Sie pip und git",
+            [("pip", "Verwenden"), ("Use", "Sie"), ("pip", "pip"), ("and", "und"), ("git", "git")],
+            "Verwenden Sie <a>pip</a> und <b>git</b>",
+        ),
+    ],
+)
+def test_links_that_cannot_be_right_move_nothing(
+    document: str, target: str, pairs: list[tuple[str, str]], expected: str
+) -> None:
+    assert rendered(document, target, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "pairs", "expected"),
+    [
+        (
+            'a "<i>new</i>" garden',
+            "ein „new“garten",
+            [("a", "ein"), ("garden", "„"), *((w, "new“garten") for w in ("new", "garden", '" '))],
+            "ein „<i>new</i>“garten",
+        ),
+        (
+            'the "<b>big</b>" house of Anna',
+            "Annas Haus „Big“",
+            [("Anna", "Annas"), ("big", "Haus"), ("house", "Big")],
+            "Annas Haus „<b>Big</b>“",
+        ),
+        (
+            'the "<b>old</b>" and the "<i>new</i>" plan',
+            "der „alte“ und der „neue“ Plan",
+            [("old", "alte"), ("new", "Plan"), ("plan", "neue")],
+            "der „<b>alte</b>“ und der „<i>neue</i>“ Plan",
+        ),
+        (
+            '"The <b>old</b> house", he said',
+            "Er sagte: „Das alte Haus“",
+            [("old", "sagte"), ("house", "Haus"), ("The", "Das")],
+            "Er sagte: „Das <b>alte</b> Haus“",
+        ),
+    ],
+)
+def test_an_element_between_quotation_marks_stays_between_them(
+    document: str, target: str, pairs: list[tuple[str, str]], expected: str
+) -> None:
+    assert rendered(document, target, pairs) == expected
