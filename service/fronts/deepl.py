@@ -133,9 +133,9 @@ def with_options(request: TextRequest, fields: Fields) -> TextRequest:
         raise InvalidArgumentError("split_sentences", "must be one of 0, 1, nonewlines")
     if split == "0":
         request = replace(request, options=lambda default: replace(default, split_sentences=False))
-    elif split == "nonewlines":
+    if split == "nonewlines":
         request = replace(request, line_breaks=LineBreaks.JOIN)
-    elif kind:
+    elif kind == "xml" or (kind and split == "1"):
         request = replace(request, line_breaks=LineBreaks.KEEP)
     if kind:
         request = replace(request, mime_type=f"text/{kind}", ignore_tags=_tags(fields))

@@ -32,5 +32,6 @@ def test_only_html_has_no_new_lines_by_default(
     request = with_options(TextRequest(), fields)
     assert request.line_breaks == line_breaks
     assert request.options(TranslateOptions()).split_sentences
-    unsplit = Fields({"tag_handling": kind, "split_sentences": "0"})
-    assert not with_options(TextRequest(), unsplit).options(TranslateOptions()).split_sentences
+    unsplit = with_options(TextRequest(), Fields({"tag_handling": kind, "split_sentences": "0"}))
+    assert not unsplit.options(TranslateOptions()).split_sentences
+    assert unsplit.line_breaks == (LineBreaks.KEEP if kind == "xml" else None)
