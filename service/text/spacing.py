@@ -23,6 +23,7 @@ _TAG = re.compile(
       <(?P<end>/)?(?P<name>[A-Za-z\d][\w:.-]{0,40}+)(?:\s[^<>\n]{0,300}+)?/?>
     | \[(?P<end2>/)?[A-Za-z]{1,12}(?:=[^\[\]\s]{1,200})?\]
     | \{\\[^{}\n]{1,100}\}
+    | \{(?P<end3>/)?(?P<braced>[A-Za-z]\w{0,20}+)\}
     | (?P<code> \{\{[^{}\n]{1,200}\}\} | \{%[^\n]{0,300}?%\} | <[%?][^\n]{0,300}?[%?]>
       | `[^`\n]{1,200}` | :[a-z0-9_+-]{1,50}: | &\#?\w{2,10}; )
     """,
@@ -85,6 +86,8 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
     spaces: set[Span] = set()
     for match in _TAG.finditer(source):
         others = places.get(match[0])
+        if match["braced"] and f"{{/{match['braced']}}}" not in source:
+            continue  # a placeholder
         if others:
             spaces.update(_beside(source, match, target, others.pop(0)))
     return [Edit(span, "") for span in sorted(spaces)]
@@ -92,8 +95,10 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
 
 def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:
     """The spaces before and after a tag that are to go."""
-    ends = bool(tag["end"] or tag["end2"])
-    is_empty = tag[0].endswith("/>") or tag[0][0] == "{" or (tag["name"] or "").lower() == "br"
+    ends = bool(tag["end"] or tag["end2"] or tag["end3"])
+    is_empty = (
+        tag[0].endswith("/>") or tag[0].startswith("{\\") or (tag["name"] or "").lower() == "br"
+    )
     before, after = source[max(0, tag.start() - 1) : tag.start()], source[tag.end() : tag.end() + 1]
     first, last = other.span()
     while first and target[first - 1] == " ":

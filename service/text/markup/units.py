@@ -52,7 +52,8 @@ def units_of(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
         if span.start < position:
             continue
         _add_words(units, target, position, span.start)
-        if len(sources) == 1 and span not in whole:
+        is_copied = tree.text[slice(*sources[0])] == target[slice(*span)]
+        if len(sources) == 1 and (span not in whole or is_copied):
             units += _refined(tree.text, target, Link(sources[0], span))
         else:
             is_whole = span in whole or not any(mark in target[slice(*span)] for mark in QUOTES)
@@ -70,11 +71,14 @@ def units_of(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
 def _plausible(text: str, target: str, links: Sequence[Link]) -> list[Link]:
     """The links without those of a word to a sign, or to others than the word's own copy."""
     pairs = [(text[slice(*link.source)], target[slice(*link.target)]) for link in links]
-    copied = {link.source for link, (one, other) in zip(links, pairs, strict=True) if one == other}
+    copied = {
+        link.source.start for link, (one, other) in zip(links, pairs, strict=True) if one == other
+    }
     return [
         link
         for link, (one, other) in zip(links, pairs, strict=True)
-        if one == other or not (link.source in copied or (is_word(one) and _SIGNS.fullmatch(other)))
+        if one == other
+        or not (link.source.start in copied or (is_word(one) and _SIGNS.fullmatch(other)))
     ]
 
 

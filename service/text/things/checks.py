@@ -17,6 +17,9 @@ UNKNOWN = "\ufffd"
 _SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*=]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
 _LONG_WORD = re.compile(r"[^\W\d_]{4,}")
+_GLUED = re.compile(r"\)[^\W\d_]")
+# Tags with nothing between them: <b></b>, [b][/b]
+_EMPTY = re.compile(r"[<\[]([A-Za-z][\w-]{0,20})[^<>\[\]\n]{0,300}[>\]]\s{0,3}[<\[]/\1[>\]]")
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
 _NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|roubles?"
@@ -54,6 +57,10 @@ def flaws(
         found.append((WarningKind.CHARACTER, UNKNOWN))
     if different := different_signs(source_rest, rest):
         found.append((WarningKind.SIGNS, different))
+    elif ")" in rest and len(_GLUED.findall(rest)) > len(_GLUED.findall(source_rest)):
+        found.append((WarningKind.SIGNS, ")"))
+    if "/" in text and len(empty := _empty(text)) > len(_empty(source)):
+        found.append((WarningKind.MISSING, empty[0]))
     quotes, own_quotes = quotes_of(text, things), quotes_of(source, source_things)
     is_open = bool(quotes) and quotes[-1].text in _OPENING and len(quotes) > 1
     if len(quotes) != len(own_quotes) or is_open:
@@ -65,6 +72,10 @@ def flaws(
     if not is_plausible(source_rest, rest) or lacks_rest(source, text):
         found.append((WarningKind.LENGTH, ""))
     return [TranslationWarning(kind, what, source) for kind, what in found]
+
+
+def _empty(text: str) -> list[str]:
+    return [match[0] for match in _EMPTY.finditer(text)]
 
 
 def different_signs(source: str, text: str) -> str:

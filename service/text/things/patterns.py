@@ -78,6 +78,7 @@ _APART = (
 )
 _CLOCK = r"\d{1,2}(?:[:.][0-5]\d){0,2}"
 _HALF = r"(?:[aApP]\.\s?[mM]\.|[aApP]\.?[mM](?![\w]))"
+_ZONE = r"\s(?:[ACEMP][SD]?T|CES?T|BST|GMT|UTC)\b"
 _PART_OF_DAY = r"in\sthe\s(?:morning|afternoon|evening)"
 _AT = r"(?:(?<=at\s)|(?<=until\s)|(?<=till\s)|(?<=by\s)|(?<=after\s)|(?<=before\s)|(?<=around\s))"
 _PAST = r"(?:half\spast|(?:quarter|five|ten|twenty|twenty-five)\s(?:past|to))\s"
@@ -228,6 +229,9 @@ SOUND = re.compile(
 )
 """Words that say a sound, however long: hahaha, Aaaah; and drawn-out words: Soooo."""
 
+ZONE = re.compile(_ZONE)
+"""A time zone after a time."""
+
 ATOMIC = re.compile(
     rf"""(?<!\S)[^\s/\\@_]{{0,100}}+[/\\@_]\S{{0,300}}(?<=\w)(?!\w)   # https://a.org/A.B
       | (?<![\w.])[A-Za-z_][\w-]{{0,60}}+(?:\.[\w-]{{1,60}}+){{2,8}}+(?!\w)       # java.util.List
@@ -236,7 +240,8 @@ ATOMIC = re.compile(
     r"""| `[^`\n]{1,200}+` | \{%[^\n]{0,300}?%\} | \{\{[^{}\n]{1,200}+\}\}
       | \{[^{}\n]{1,100}+\} | <%[^\n]{0,300}?%> | </?[A-Za-z][^<>\n]{0,300}+>
       | (?<![\w-])(?:[Nn]os?|NOS?)\.:?\s?(?=[A-Z]{0,4}[-/]?\d)
-      | (?<=\d)\s?[aApP]\.\s?[mM]\.(?=\s+[^\sA-Z]|[,;:)]) """,
+      | (?<=\d)\s?[aApP]\.\s?[mM]\.(?=\s+[^\sA-Z]|[,;:)]) """
+    rf"| (?<=\d)\s?[aApP]\.\s?[mM]\.(?={_ZONE})",
     re.VERBOSE,
 )
 """Things with signs in them that would end a sentence."""
@@ -288,18 +293,25 @@ def is_latin(language: str) -> bool:
 
 _WITHOUT_ADDED = "af ca da de en es eu fi fr ga gl id is it lb ms nb nl nn no pt sv"
 _ADDED = "\u0100-\u0151\u0154-\u0177\u0179-\u024f\u1e00-\u1eff"  # without œ and Ÿ
-_ADDED_LETTER = re.compile(f"[{_ADDED}]")
-_ADDED_WORD = re.compile(
-    rf"(?<![\w'’-])(?=[{_RANGES['LATIN']}]{{0,40}}?[{_ADDED}])[{_RANGES['LATIN']}]++"
-    rf"(?:[-'’][{_RANGES['LATIN']}]++)*+(?!\w)"
-)
+_NORDIC = "ÃÅÆÐÕØÝÞãåæðõøýþ"  # and Portuguese
+
+
+def _word_with(letters: str) -> re.Pattern[str]:
+    latin = f"[{_RANGES['LATIN']}]"
+    return re.compile(
+        rf"(?<![\w'’-])(?={latin}{{0,40}}?[{letters}]){latin}++(?:[-'’]{latin}++)*+(?!\w)"
+    )
+
+
+_ADDED_WORD, _ADDED_OR_NORDIC = _word_with(_ADDED), _word_with(_ADDED + _NORDIC)
 
 
 def added_letters(text: str, language: str) -> re.Pattern[str] | None:
     """The pattern of words with Latin letters that a language lacks; None if there are none."""
     if text.isascii() or language.split("-")[0].lower() not in _WITHOUT_ADDED.split():
         return None
-    return _ADDED_WORD if _ADDED_LETTER.search(text) else None
+    words = _ADDED_OR_NORDIC if language[:2].lower() in ("de", "en") else _ADDED_WORD
+    return words if words.search(text) else None
 
 
 @functools.lru_cache(64)

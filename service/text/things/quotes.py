@@ -9,9 +9,9 @@ from typing import NamedTuple
 from model.bundle.spans import Span
 
 _APOSTROPHE = re.compile(r"(?<=\w)(?:\\'|&apos;|&rsquo;|&\#0?39;|&\#8217;|&\#x27;)(?=\w)")
-_ESCAPED = r"\\[\"']|&quot;|&apos;|&\#0?3[49];"
+ESCAPED_QUOTE = r"\\[\"']|&quot;|&apos;|&\#0?3[49];"
 _QUOTE = re.compile(
-    rf"""(?P<escaped>{_ESCAPED}) | (?P<double>["“”„«»‟＂]|''(?!'))
+    rf"""(?P<escaped>{ESCAPED_QUOTE}) | (?P<double>["“”„«»‟＂]|''(?!'))
       | (?P<opening>(?<![\w'‘’])['‘‚‹’](?=[^\s'’])) | (?P<closing>(?<=[^\s'‘‚])['’‘›](?![\w'’]))""",
     re.VERBOSE,
 )

@@ -11,7 +11,7 @@ from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import may_be_unusual
 from service.text.things.messages import messages_of
 from service.text.things.patterns import ATOMIC
-from service.text.things.quotes import may_have_quotes
+from service.text.things.quotes import ESCAPED_QUOTE, may_have_quotes
 from service.text.things.scanned import ScannedSentence, TermRules
 from service.text.things.things import ThingKind, is_in_path, may_be_word, may_have_things
 from service.translation.segmentation import SourceSentence, sentences, whole_text
@@ -23,6 +23,7 @@ _MAX_THINGS = 50
 _MAX_TERMS = 50
 _QUOTES = "\"'“”„‘’‚«»`"
 _ENDS = re.compile(r"[.!?:;\n\r\v\f\x1c-\x1e\x85\u2028\u2029\"'“”„]")
+_ESCAPED_QUOTE = re.compile(rf"([.!?]?)(?:{ESCAPED_QUOTE})")
 # A match begins with the first of some spaces: linear time.
 _ESCAPES = r"(?P<escapes>(?<!\\)\\[nrt](?:\s*+\\[nrt])*+)"
 # {% if x %}, {% else %}, {{#if x}}, {{/if}}
@@ -162,6 +163,8 @@ def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:
 
 def _closed(text: str) -> str:
     """The text without signs that end a sentence within a thing; it is as long as before."""
+    if "\\" in text or "&" in text:
+        text = _ESCAPED_QUOTE.sub(lambda match: f'{match[1]}"'.rjust(len(match[0]), "_"), text)
     edits = [Edit(Span(*m.span()), _ENDS.sub("_", m.group())) for m in ATOMIC.finditer(text)]
     messages = messages_of(text)
     edits = [e for e in edits if not any(m.start <= e.span.start < m.end for m in messages)]

@@ -18,6 +18,7 @@ from service.text.things.patterns import (
     SOUND,
     SYMBOLS,
     THING,
+    ZONE,
     added_letters,
     foreign_words,
     is_latin,
@@ -260,13 +261,16 @@ def is_fragile(thing: Thing) -> bool:
     """Whether most models damage the thing, and often the sentence around it."""
     if thing.form is Form.IDENTIFIER:
         return _SHORT_CODE.fullmatch(thing.text) is None
-    return thing.form in _FRAGILE or (thing.form is Form.PLACEHOLDER and "%%" in thing.text)
+    is_printf = thing.form is Form.PLACEHOLDER and thing.text[0] == "%"
+    return thing.form in _FRAGILE or is_printf
 
 
 def _ends_sentence(text: str, end: int) -> bool:
     """Whether the text after a full stop shows that it also ends a sentence."""
     rest = text[end : end + 3]
     after = rest.lstrip()
+    if ZONE.match(text, end):
+        return False
     return not after or (rest[0].isspace() and after[0].isupper()) or rest[0] in '"”“’»'
 
 

@@ -11,6 +11,7 @@ from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import has_runs, surplus_run, without_run
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
+from service.text.things.text_parts import parts_of
 from service.text.things.things import Form, find_things
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
@@ -118,6 +119,8 @@ def test_forms_of_things(form: Form) -> None:
         ("He came at 1500 hours and slept at 10 at night.", ["1500 hours", "10 at night"]),
         ("From 9 am to noon; it is noon.", ["9 am", "noon", "noon"]),
         ("It is noon.", []),
+        ("Call at 5:05 p.m. EST or at 2 p.m. Tom is in.", ["5:05 p.m.", "EST", "2 p.m"]),
+        ("Øyvind was in São Paulo and in Århus, at a café", ["Øyvind", "São", "Århus"]),
         ("a ≤ b and x -> y", ["a", "≤", "b", "->"]),
         ("A dog -> a cat, b >> c && d", ["->", ">>", "&&"]),
         ("Chapter No 7 is long, and No 5 too", ["No 7", "No 5"]),
@@ -159,6 +162,11 @@ def test_words_in_capitals_are_no_acronyms(text: str) -> None:
         ("La la la la.", "La la la la.", []),
         ("A dog and a cat ran down the long street.", "Ein.", [WarningKind.LENGTH]),
         ("A dog runs.", "12.", [WarningKind.LENGTH]),
+        ("See <b>it</b> now.", "Siehe <b></b> jetzt.", [WarningKind.MISSING]),
+        ("See [i]it[/i] now.", "Siehe es [i] [/i] jetzt.", [WarningKind.MISSING]),
+        ("See <b></b> now.", "Siehe <b></b> jetzt.", []),
+        ("The dog (5) ran.", "Der Hund (5)s lief.", [WarningKind.SIGNS]),
+        ("The file(s)x (5)", "Die Datei(en)x (5)", []),
     ],
 )
 def test_flaws(source: str, text: str, kinds: list[WarningKind]) -> None:
@@ -194,6 +202,19 @@ def test_marks_that_are_escaped() -> None:
     assert all(quote.is_escaped for quote in quotes_of("&quot;no&quot;"))
     assert not quotes_of("It&#39;s late, don't go.")
     assert len(apostrophes_of("It&#39;s late")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (r"She cried \"Run!\" and fell.", [r"She cried \"Run!\"", " and fell."]),
+        (r"He said \"Stop.\" Then he left.", [r"He said \"Stop.\"", " Then he left."]),
+        ("It is &quot;new!&quot; and old.", ["It is &quot;new!&quot;", " and old."]),
+    ],
+)
+def test_an_escaped_mark_belongs_to_the_sentence_before_it(text: str, sentences: list[str]) -> None:
+    parts = parts_of(text, TermRules("en", "de"), split_sentences=True)
+    assert [part.separator + part.text for part in parts] == sentences
 
 
 def test_messages_and_their_branches() -> None:

@@ -147,6 +147,12 @@ def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None
             [("pip", "Verwenden"), ("Use", "Sie"), ("pip", "pip"), ("and", "und"), ("git", "git")],
             "Verwenden Sie <a>pip</a> und <b>git</b>",
         ),
+        (
+            "Use <a>x.org</a>.",
+            "x.org nutzen.",
+            [("x.org", "x.org"), ("x.org.", "nutzen"), ("x.org.", ".")],
+            "<a>x.org</a> nutzen.",
+        ),
     ],
 )
 def test_links_that_cannot_be_right_move_nothing(

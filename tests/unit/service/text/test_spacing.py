@@ -22,6 +22,8 @@ from service.translation.links import Link
         ("go <b>now</b>.", "gehen <b> jetzt </b> .", "gehen <b>jetzt</b>."),
         ("a <br/> b<br>c", "a <br/> b <br> c", "a <br/> b<br>c"),
         ("[b]Stop[/b], now", "[b] Halt [/b] , jetzt", "[b]Halt[/b], jetzt"),
+        ("{b}New{/b} house", "{b} Neu {/b} Haus", "{b}Neu{/b} Haus"),
+        ("the {n}th day", "der {n} . Tag", "der {n} . Tag"),
         ("<b>Stop.</b>Go", "<b>Halt.</b> Geh", "<b>Halt.</b>Geh"),
         ("{% if x %}Go{% endif %}", "{% if x %} Geh{% endif %}", "{% if x %}Geh{% endif %}"),
         ("all&nbsp;rights", "alle &nbsp; Rechte", "alle&nbsp;Rechte"),
