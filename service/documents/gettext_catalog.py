@@ -22,6 +22,8 @@ from service.text.options import MimeType
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*"')
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+# Line breaks and tabs divide a message, also where it is HTML for its placeholders.
+_DIVIDERS = {ord("\n"): "<br>", ord("\t"): "<hr>"}
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 # Escapes of a string; each of its line breaks also ends a line of the file.
 _QUOTED = str.maketrans(
@@ -305,21 +307,24 @@ def _segment(source: str) -> DocumentSegment:
     """
     if (key := _access_key(source)) is not None:
         source = source[:key] + source[key + 1 :]
+    source = source.strip()
     found = list(_PLACEHOLDER.finditer(source))
     if not found:
-        return DocumentSegment(source.strip())
+        return DocumentSegment(source)
     pieces, end = [], 0
     for each in found:
         pieces.append(html.escape(source[end : each.start()], quote=False))
         pieces.append(f"<code>{html.escape(each[0], quote=False)}</code>")
         end = each.end()
     pieces.append(html.escape(source[end:], quote=False))
-    return DocumentSegment("".join(pieces).strip(), MimeType.HTML)
+    return DocumentSegment("".join(pieces).translate(_DIVIDERS), MimeType.HTML)
 
 
 def _plain(text: str, segment: DocumentSegment) -> str:
     if not segment.is_html:
         return text
+    for character, tag in _DIVIDERS.items():
+        text = text.replace(tag, chr(character))
     return html.unescape(text.replace("<code>", "").replace("</code>", ""))
 
 

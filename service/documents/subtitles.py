@@ -26,6 +26,11 @@ _NAMED = re.compile(
     rf"{_OPENING}(?:[^\W\d_a-z][\w.'’-]{{0,30}}(?: [^\W\d_a-z][\w.'’-]{{0,30}}){{0,2}}+:|"
     rf"\[[^\[\]]{{1,40}}\]|\([^()]{{1,40}}\))\s*+\S"
 )
+# A line of its own: a sound, or a song.
+_ALONE = re.compile(
+    rf"{_OPENING}(?:\[[^\[\]]{{1,80}}\]|\([^()]{{1,80}}\)|[♪♫#][^♪♫#]{{1,200}}[♪♫#])"
+    r"(?:\s|</?\w{1,4}>)*+\Z"
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
     begins = [_DIALOGUE.match(line) is not None for line in lines]
     if not any(begins) and all(map(_NAMED.match, lines)):
         begins = [True] * len(lines)
+    alone = [_ALONE.match(line) is not None for line in lines]
+    begins = [any(each) for each in zip(begins, alone, [False, *alone[:-1]], strict=True)]
     speech: list[str] = []
     for line, is_other in zip(lines, begins, strict=True):
         if is_other and speech:

@@ -70,6 +70,14 @@ def test_of_a_catalogue_only_empty_and_fuzzy_messages_change() -> None:
         assert line in written.splitlines()
 
 
+def test_line_breaks_and_tabs_divide_a_message_with_placeholders() -> None:
+    document = read("a.po", 'msgid "Dogs\\t{n}\\nCats\\t{m} & <br>\\n"\nmsgstr ""\n')
+    [text] = texts(document)
+    assert "<br>Cats<hr>" in text
+    [entry] = polib.pofile(document.write([text.replace("Dogs", "Hunde")]).decode())
+    assert entry.msgstr == "Hunde\t{n}\nCats\t{m} & <br>\n"
+
+
 @pytest.mark.parametrize(
     "charset", ["us-ascii", "ISO-8859-1", "CHARSET", "utf-8", "U\\TF", "as\\cii"]
 )
