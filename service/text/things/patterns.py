@@ -39,7 +39,7 @@ def _signs(*, normalised: bool) -> str:
 
 # Letters too that stand for units.
 NORMALISED = _signs(normalised=True) + "′″‴‵‶µªºℓ\u2126\u212a\u212b"
-SYMBOLS = _signs(normalised=False) + "†‡§‰′″"
+SYMBOLS = _signs(normalised=False) + "†‡§¶‰‱※⁂‖′″"
 PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
 """Characters without a meaning of their own: icons of a font, or a model's sentinels."""
 _RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -72,7 +72,7 @@ _GLUED = (
     "|px|pt|em|rem|ms|min|sec|hrs|hr|h|s|%|‰|°C|°F|°"
 )
 _APART = (
-    "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms|l|L|cl|dl|g|m|h|V|W|hPa|bar|psi|dB|ha|kcal"
+    "km/h|µm|µg|nm|ml|mA|mAh|Hz|MW|kV|Mbps|Gbps|dpi|px|ms|s|min|l|L|cl|dl|g|m|h|V|W|hPa|bar|psi|dB|ha|kcal"
     "|lbs?|oz|ft|mph|rpm|fps|kN|Nm"
     "|km²|m²|m³|cm²|cm³|mm²|km|cm|mm|kg|kWh|kW|kHz|MHz|GHz|kB|KB|MB|GB|TB|%|‰|°C|°F|°"
 )
@@ -81,7 +81,7 @@ _HALF = r"(?:[aApP]\.\s?[mM]\.|[aApP]\.?[mM](?![\w]))"
 _ZONE = r"\s(?:[ACEMP][SD]?T|CES?T|BST|GMT|UTC)\b"
 _PART_OF_DAY = r"in\sthe\s(?:morning|afternoon|evening)"
 _AT = r"(?:(?<=at\s)|(?<=until\s)|(?<=till\s)|(?<=by\s)|(?<=after\s)|(?<=before\s)|(?<=around\s))"
-_PAST = r"(?:half\spast|(?:quarter|five|ten|twenty|twenty-five)\s(?:past|to))\s"
+_PAST = r"(?:[Hh]alf\spast|(?:[Qq]uarter|[Ff]ive|[Tt]en|[Tt]wenty|[Tt]wenty-five)\s(?:past|to))\s"
 _EQUALS = "=≤≥≠≦≧≈→⇒±×∈+"  # beside variables
 _LINKED = r"(?:\s?[-–—]\s?|\s(?:to|until|till|and|or)\s)"
 _BBCODE = (
@@ -153,6 +153,7 @@ THING = re.compile(
       | (?<!\\)\\{{2,8}}+[A-Za-z]?(?!\w)                            # \\n
       | \\u[\da-fA-F]{{4}} | \\x[\da-fA-F]{{2}} | (?<!\\)\\(?![nrtux])[A-Za-z]{{2,20}}+(?!\\) )
   | (?P<TIME> (?<!\w){_PAST}{_CLOCK}\s?{_HALF}                      # half past 7 pm
+      | (?<!\w)(?:[Hh]alf\spast|[Qq]uarter\s(?:past|to))\s\d{{1,2}}(?![\w%]|[.,:/-]\d)
       | (?<![\w.,:/])(?:{_CLOCK}(?:\s?{_HALF})?{_LINKED})?{_CLOCK}\s?{_HALF}
       | (?<![\w.,:/])\d{{1,2}}(?:\so['’]clock(?:\s{_PART_OF_DAY}|\sat\snight)?
         |(?:[:.][0-5]\d)?\s{_PART_OF_DAY})(?!\w)

@@ -16,6 +16,7 @@ _DOTS = re.compile(r"\.{3}(?!\.)")
 _STRAY = re.compile(r"(?<=\S)[ ]+(?=[,.](?!\S))|(?<=\S[ ])[ ]+")
 _QUOTE_AND_STOP = re.compile(r"[\"”“»]\.\s*\Z")
 _STOP_AND_QUOTE = re.compile(r"(\.)([\"”“»])(?=\s*\Z)")
+_DOUBLE_COMMA = re.compile(r",(?=[\"”“»'’‘‹],)")
 _ENDS = ".!?…。！？:;\"'”»)"
 
 
@@ -103,6 +104,8 @@ def tidied(source: str, candidate: Candidate) -> Candidate:
         edits += [Edit(Span(*match.span()), "…") for match in _DOTS.finditer(text)]
     if not _STRAY.search(source):
         edits += [Edit(Span(*match.span()), "") for match in _STRAY.finditer(text)]
+    if not _DOUBLE_COMMA.search(source):
+        edits += [Edit(Span(*match.span()), "") for match in _DOUBLE_COMMA.finditer(text)]
     if _QUOTE_AND_STOP.search(source) and (match := _STOP_AND_QUOTE.search(text)):
         edits.append(Edit(Span(*match.span()), match[2] + match[1]))
     return edited(candidate, edits)

@@ -16,7 +16,9 @@ _TIME = re.compile(
 _O_CLOCK = re.compile(
     r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\s(?:in\sthe|at)\s(\w+))?", re.IGNORECASE
 )
-_PAST = re.compile(r"(half|quarter|[\w-]+)\s(past|to)\s(\d{1,2})(\s?[ap]\.?\s?m\.?)", re.IGNORECASE)
+_PAST = re.compile(
+    r"(half|quarter|[\w-]+)\s(past|to)\s(\d{1,2})(\s?[ap]\.?\s?m\.?)?", re.IGNORECASE
+)
 NOON = ("noon", "midnight")
 """Words for times, which are things beside other times."""
 _MINUTES = {"half": 30, "quarter": 15, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
@@ -174,9 +176,11 @@ def _in_words(text: str) -> ClockTime | None:
         minutes, hours = _MINUTES.get(match[1].lower()), int(match[3])
         if minutes is None or not 1 <= hours <= 12:
             return None
-        whole = _clock(hours, 0, "p" if "p" in match[4].lower() else "a")
+        half = match[4] or ("pm" if hours == 12 else "am")  # as the clock shows it
+        whole = _clock(hours, 0, "p" if "p" in half.lower() else "a")
         past = 60 * whole.hour + (minutes if match[2].lower() == "past" else -minutes)
-        return ClockTime(past // 60 % 24, past % 60)
+        hour = past // 60 % 24
+        return ClockTime(hour if hour or match[4] else 12, past % 60)
     match = _O_CLOCK.fullmatch(text)
     if match is None or match[3] is None or not 1 <= int(match[1]) <= 12:
         return None

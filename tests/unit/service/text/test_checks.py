@@ -7,12 +7,15 @@ import pytest
 from model.bundle.spans import Span
 from service.text.things.checks import added_numbers, flaws, is_plausible
 from service.text.things.messages import branches_of, messages_of
+from service.text.things.placing import tidied
 from service.text.things.quotes import apostrophes_of, quotes_of
 from service.text.things.runs import has_runs, surplus_run, without_run
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.text.things.text_parts import parts_of
+from service.text.things.thing_forms import forms_of
 from service.text.things.things import Form, find_things
+from service.text.things.wanted import Candidate
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
 from tests.unit.service.text.scripted_translator import FakeTranslator, stage
@@ -27,6 +30,8 @@ FORMS = {
         "10 o'clock",
         "12 noon",
         "half past 7 pm",
+        "Half past 7 pm",
+        "quarter to 5",
         "3:15:20 PM",
         "7 in the morning",
     ],
@@ -43,7 +48,7 @@ FORMS = {
         "300 kr",
         "$1.2M",
     ],
-    Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB", "0.5 l", "10 g"],
+    Form.UNIT: ["20km", "100 m²", "50%", "-5 °C", "3.5 GB", "0.5 l", "10 g", "9.58 s", "5 min"],
     Form.ORDINAL: ["5th", "21st"],
     Form.DECADE: ["1990s", "'90s"],
     Form.NUMERO: ["No. 5", "no. 12", "№ 3", "NO. 5", "No.: 12345", "no. 2024/000333", "No. A-12"],
@@ -119,6 +124,7 @@ def test_forms_of_things(form: Form) -> None:
         ("He came at 1500 hours and slept at 10 at night.", ["1500 hours", "10 at night"]),
         ("From 9 am to noon; it is noon.", ["9 am", "noon", "noon"]),
         ("It is noon.", []),
+        ("See § 5 and ¶ 3", ["§", "5", "¶", "3"]),
         ("Call at 5:05 p.m. EST or at 2 p.m. Tom is in.", ["5:05 p.m.", "EST", "2 p.m"]),
         ("Øyvind was in São Paulo and in Århus, at a café", ["Øyvind", "São", "Århus"]),
         ("a ≤ b and x -> y", ["a", "≤", "b", "->"]),
@@ -140,6 +146,27 @@ def test_forms_of_things(form: Form) -> None:
 )
 def test_things_by_their_neighbours(text: str, things: list[str]) -> None:
     assert [thing.text for thing in find_things(text)] == things
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("half past 6", "6:30 Uhr"),
+        ("Quarter to 8 p.m.", "19:45 Uhr"),
+        ("quarter to 1", "12:45 Uhr"),  # as the clock shows it, without am or pm
+        ("quarter past 12", "12:15 Uhr"),
+        ("quarter past 12 am", "0:15 Uhr"),
+    ],
+)
+def test_parts_of_an_hour(text: str, written: str) -> None:
+    [thing] = find_things(f"It is {text}, he said")
+    assert forms_of(thing, "en", "de").right[0] == written
+
+
+def test_a_comma_beside_a_quotation_mark_is_not_doubled() -> None:
+    source, text = '"No," I said.', "„Nein,“, sagte ich."
+    assert tidied(source, Candidate(text)).text == "„Nein“, sagte ich."
+    assert tidied('"No,", I said.', Candidate(text)).text == text
 
 
 @pytest.mark.parametrize("text", ["You MUST NOT go.", "THE DOG IS HERE", "I am OK."])
