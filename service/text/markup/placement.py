@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from model.bundle.spans import Span
-from service.text.markup.quotes import QUOTES, Quotes, keep_between
+from service.text.markup.quotes import place_quotes
 from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import Unit, is_word, units_of
 from service.translation.links import Link
@@ -61,7 +61,7 @@ class _Placement:
             if not unit.is_placeholder:
                 owners = [node.enclosing for node in owners]
             unit.node = self._with_sign(unit, max(owners, key=lambda n: n.depth, default=None))
-        self._place_quotes()
+        place_quotes(tree, target, self._units)
         _fill(self._units, tree)
         # Links of copied parts that contain white space, in the order of the source.
         self._copies = sorted(
@@ -89,23 +89,6 @@ class _Placement:
         ):
             node = node.parent
         return node
-
-    def _place_quotes(self) -> None:
-        marks = [unit for unit in self._units if self._target[slice(*unit.span)] in QUOTES]
-        if not marks:
-            return
-        units, starts = self._units, [unit.span.start for unit in self._units]
-
-        def source_of(position: int) -> Span | None:
-            unit = units[max(0, bisect_right(starts, position) - 1)]
-            return unit.sources[0] if unit.sources else None
-
-        places = [unit.span.start for unit in marks]
-        owners = Quotes(self._tree).owners(places, self._target, source_of)
-        for unit, node in zip(marks, owners, strict=True):
-            if node is not None:
-                unit.node, unit.is_barrier = node, True
-        keep_between(self._tree, self._target, units)
 
     def place(self) -> Placed:
         root, units = self._tree.root, self._units
