@@ -100,7 +100,7 @@ def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
     if not any(begins) and all(map(_NAMED.match, lines)):
         begins = [True] * len(lines)
     alone = [_ALONE.match(line) is not None for line in lines]
-    begins = [any(each) for each in zip(begins, alone, [False, *alone[:-1]], strict=True)]
+    begins = [any(each) for each in zip(begins, alone, [False, *alone], strict=False)]
     speech: list[str] = []
     for line, is_other in zip(lines, begins, strict=True):
         if is_other and speech:
