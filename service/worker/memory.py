@@ -23,7 +23,7 @@ from model.bundle.processor import num_usable_cores, usable_memory
 from service.domain.attention import AttentionShape
 from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
-from service.runtime.cpu.lane_count import best_lanes, num_layer_weights
+from service.runtime.cpu.lane_count import best_lanes, num_layer_weights, steps_on_one_thread
 from service.settings import Settings
 from service.worker.opening import CPU_ROWS
 
@@ -97,11 +97,13 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         max_source=min(shape.max_source, _USUAL_TOKENS),
         max_target=min(shape.max_target, _USUAL_TOKENS),
     )
+    has_shortlist = "shortlist" in bundle.manifest and not settings.no_shortlist
     # Lanes have two sessions, one for stepping alone and a shared one, and each packs the weights.
     has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
+    opens_twice = has_lanes and not steps_on_one_thread(config, has_shortlist=has_shortlist)
     graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
     weights = sum(bundle.files.size(path) for path in graphs if path is not None)
-    if "shortlist" in bundle.manifest and not settings.no_shortlist:
+    if has_shortlist:
         # Another step's session, and the columns of all rows' lists.
         item = 1 if bundle.precision == "int8" else 4
         weights += item * (num_layer_weights(config) + _LISTED_COLUMNS * config.d_model)
@@ -114,7 +116,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         model=bundle.name,
         rows=rows,
         process=process,
-        weights=(1 + has_lanes) * weights,
+        weights=(1 + opens_twice) * weights,
         caches=usual.num_bytes,
         work=work,
         most=0,

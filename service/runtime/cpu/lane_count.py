@@ -10,6 +10,9 @@ _MIN_LANE_ROWS = 32
 # Most weights of a small decoder. Measured: two layers of width 256 with 8,000 pieces (4 million),
 # the included model (10 million), and Transformer base (35 million), which one lane slows to 0.83.
 _SMALL_DECODER = 12e6
+# Most weights of a decoder that one thread steps faster than two, which wait for each other. See
+# `bench/NOTES.md`: a student of two layers of width 256 with 8,000 pieces (4 million).
+_TINY_DECODER = 5e6
 
 
 def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
@@ -18,6 +21,17 @@ def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
     is_small = num_weights <= _SMALL_DECODER
     num_lanes = 1 if threads == 2 and is_small else threads
     return 0 if threads == 1 or max_rows < num_lanes * _MIN_LANE_ROWS else num_lanes
+
+
+def steps_on_one_thread(config: ModelConfig, *, has_shortlist: bool) -> bool:
+    """Whether a lane steps on one thread even if it steps alone.
+
+    Args:
+        config: the model's configuration.
+        has_shortlist: whether few tokens of the vocabulary are multiplied.
+    """
+    num_outputs = 0 if has_shortlist else config.vocab_size
+    return num_layer_weights(config) + config.d_model * num_outputs <= _TINY_DECODER
 
 
 def num_layer_weights(config: ModelConfig) -> int:

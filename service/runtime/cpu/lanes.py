@@ -15,7 +15,7 @@ from model.bundle.processor import num_usable_cores
 from model.bundle.sessions import SessionSettings
 from service.domain.plan import EncodedBatch, LaneRunners, RunnerLimits
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
-from service.runtime.cpu.lane_count import best_lanes
+from service.runtime.cpu.lane_count import best_lanes, steps_on_one_thread
 from service.runtime.cpu.runner import Graphs, OnnxRunner, allocate
 
 
@@ -23,7 +23,8 @@ def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> Onnx
     """The best runner for a bundle on a CPU: a lane for each thread, if there are enough rows.
 
     With a small decoder, two threads get one lane: encodes and the event loop then take as much of
-    the processor as the steps, and in one lane more rows share a step.
+    the processor as the steps, and in one lane more rows share a step. Lanes of a tiny decoder
+    always step on one thread.
 
     Raises:
         StartupError: this device can't run the bundle, or has too little memory; says what to do.
@@ -31,6 +32,9 @@ def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> Onnx
     num_lanes = best_lanes(bundle.config, max_rows, sessions.intra_op_threads or num_usable_cores())
     if not num_lanes:
         return OnnxRunner(bundle, max_rows=max_rows, sessions=sessions)
+    has_shortlist = sessions.uses_shortlist and "shortlist" in bundle.manifest
+    if steps_on_one_thread(bundle.config, has_shortlist=has_shortlist):
+        sessions = dataclasses.replace(sessions, intra_op_threads=1)
     return OnnxLanes(bundle, max_rows=max_rows, num_lanes=num_lanes, sessions=sessions)
 
 
@@ -56,12 +60,13 @@ class OnnxLanes:
         self, bundle: Bundle, *, max_rows: int, num_lanes: int, sessions: SessionSettings
     ) -> None:
         one_thread = dataclasses.replace(sessions, intra_op_threads=1)
+        is_shared = sessions == one_thread  # also by a lane that steps alone
         self._limits = limits_of(bundle, max_rows)
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         rows = [max_rows // num_lanes + (i < max_rows % num_lanes) for i in range(num_lanes)]
         self._whole = Graphs.open(bundle, sessions)
-        shared = Graphs.open(bundle, one_thread)
+        shared = self._whole if is_shared else Graphs.open(bundle, one_thread)
         caches = allocate(shape, rows)
         alone, beside = (
             [
@@ -90,7 +95,7 @@ class OnnxLanes:
 
     @property
     def encoder_session(self) -> ort.InferenceSession:
-        """The encoder with all threads, for scoring."""
+        """The encoder with the threads of a lane that steps alone, for scoring."""
         return self._whole.encoder
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:

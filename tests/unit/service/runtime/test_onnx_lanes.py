@@ -11,7 +11,7 @@ from model.bundle.config import preset
 from model.bundle.sessions import SessionSettings
 from service.domain.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.errors import StartupError
-from service.runtime.cpu.lane_count import best_lanes
+from service.runtime.cpu.lane_count import best_lanes, steps_on_one_thread
 from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_sources, tiny_bundle
@@ -78,12 +78,38 @@ def test_both_ways_of_every_lane_bring_the_same_bits(tmp_path: Path, precision: 
 
 def test_the_weights_are_in_memory_twice_however_many_lanes_there_are(tmp_path: Path) -> None:
     sessions = SessionSettings(intra_op_threads=4)
-    lanes = cpu_runner(tiny_bundle(tmp_path / "bundle"), 128, sessions)
+    bundle = tiny_bundle(tmp_path / "bundle")
+    lanes = OnnxLanes(bundle, max_rows=128, num_lanes=4, sessions=sessions)
+    assert len(lanes.lanes) == 4
+    assert _num_sessions(lanes) == 2
+
+
+def test_a_tiny_decoder_steps_on_one_thread_and_has_its_weights_once(tmp_path: Path) -> None:
+    lanes = cpu_runner(tiny_bundle(tmp_path / "bundle"), 64, SessionSettings(intra_op_threads=2))
     assert isinstance(lanes, OnnxLanes)
+    assert _num_sessions(lanes) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "whole", "listed"),
+    [
+        ("student-tiny", 8000, True, True),
+        ("student-tiny", 32_000, False, True),
+        ("student-base-memory", 32_000, False, False),
+        ("student-base", 32_000, False, False),
+    ],
+)
+def test_a_shortlist_makes_a_student_tiny(
+    name: str, vocab_size: int, whole: bool, listed: bool
+) -> None:
+    config = preset(name, vocab_size)
+    assert steps_on_one_thread(config, has_shortlist=False) == whole
+    assert steps_on_one_thread(config, has_shortlist=True) == listed
+
+
+def _num_sessions(lanes: OnnxLanes) -> int:
     runners = [way for lane in lanes.lanes for way in (lane.alone, lane.beside)]
-    encoders = {id(way.encoder_session) for way in runners if isinstance(way, OnnxRunner)}
-    assert len(runners) == 8
-    assert len(encoders) == 2
+    return len({id(way.encoder_session) for way in runners if isinstance(way, OnnxRunner)})
 
 
 def test_too_many_rows_are_named_before_anything_is_opened(tmp_path: Path) -> None:
