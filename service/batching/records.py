@@ -112,7 +112,7 @@ class RequestEntry:
             request.source_ids,
             self.encoded,
             exact=options.is_exact,
-            added_ids=options.prefix_ids,
+            added_ids=(*options.prefix_ids, *options.listed_ids),
         )
 
     def was_encoded(self, ended_at: float, seconds: float) -> None:

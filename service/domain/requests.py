@@ -67,6 +67,7 @@ class SearchOptions:
             otherwise counts as cut: EOS is not among its tokens, and `ended` is False.
         sampling: options of random sampling; None for the best tokens. Only without a beam.
         exact: whether to search the whole vocabulary, where the model has a shortlist.
+        listed_ids: tokens that are in its shortlist in any case, besides those of the prefix.
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -86,6 +87,7 @@ class SearchOptions:
     forced_eos: bool = False
     sampling: Sampling | None = None
     exact: bool = False
+    listed_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         try:

@@ -12,7 +12,7 @@ from service.domain.requests import SearchOptions
 from service.errors import InvalidArgumentError, StartupError
 
 # Options that belong to a request.
-_NO_DEFAULTS = {"num_hypotheses", "prefix_ids", "sampling"}
+_NO_DEFAULTS = {"num_hypotheses", "prefix_ids", "sampling", "listed_ids"}
 _KNOWN = {field.name for field in dataclasses.fields(SearchOptions)} - _NO_DEFAULTS
 
 

@@ -91,6 +91,8 @@ class TranslatorLimits:
 
 # A prefix is tokenized on the event loop, so it has to be short; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
+# As long as a prefix would block the event loop for too many sentences.
+_MAX_LISTED = 2_000
 _NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
 
@@ -115,6 +117,8 @@ class TranslateOptions:
             none.
         links: whether to return `TextResult.links`, for `service.text`; not an option of clients.
             Ignored by a stream.
+        listed_text: words that the model may use even if its shortlist lacks them; not an option of
+            clients. Characters beyond the first `_MAX_LISTED` are ignored.
     """
 
     split_sentences: bool = True
@@ -127,6 +131,7 @@ class TranslateOptions:
     return_tokens: bool = False
     return_alignments: AlignmentKind | None = None
     links: bool = False
+    listed_text: str = ""
 
     @property
     def shows_tokens(self) -> bool:
@@ -192,6 +197,7 @@ class TranslateOptions:
                 num_hypotheses=count,
                 suppressed_ids=self._all_suppressed_ids(tokenizer),
                 prefix_ids=prefix_ids,
+                listed_ids=tuple(tokenizer.encode(self.listed_text[:_MAX_LISTED])),
             )
             search.check_fits(limits)
         except InvalidArgumentError as exc:

@@ -187,6 +187,28 @@ async def test_the_engine_searches_as_the_reference(
     assert differing <= 1  # near ties
 
 
+async def test_added_tokens_are_in_the_list(bundle: Bundle) -> None:
+    """With those of the best translation, that is found, and only the row itself has them."""
+    sources = random_sources(bundle.config, 12, seed=8, max_length=24)
+    runner = OnnxRunner(bundle, max_rows=12, intra_op_threads=1)
+    wanted = await search(runner, sources, SearchOptions(max_new_tokens=9, exact=True))
+    usual = await search(OnnxRunner(bundle, max_rows=12), sources, SearchOptions(max_new_tokens=9))
+    requests = [
+        GenerationRequest(
+            source,
+            SearchOptions(max_new_tokens=9, listed_ids=tuple(one.token_ids) if i % 2 else ()),
+        )
+        for i, (source, one) in enumerate(zip(sources, wanted, strict=True))
+    ]
+    engine = Engine(OnnxRunner(bundle, max_rows=12), EngineConfig())
+    await engine.start()
+    found = await asyncio.gather(*(g.result() for g in submit_many(engine, requests)))
+    await engine.stop()
+    assert [one.token_ids for one in usual] != [one.token_ids for one in wanted]
+    for i, result in enumerate(found):
+        assert result.token_ids == (wanted if i % 2 else usual)[i].token_ids
+
+
 async def test_lanes_and_options_change_nothing(bundle: Bundle) -> None:
     """Requests with a beam, a prefix, and without a list share the lanes."""
     sources = random_sources(bundle.config, 24, seed=6, max_length=24)

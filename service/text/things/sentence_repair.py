@@ -63,6 +63,7 @@ class SentenceRepair:
         depth: number of sentences that contain this one, each within the next.
 
     Attributes:
+        forms: accepted translations of the glossary's terms, separated by spaces.
         warnings: the remaining flaws of the translation, once `run` has ended.
     """
 
@@ -83,7 +84,7 @@ class SentenceRepair:
         self._left = max_attempts
         self._is_shown = is_shown
         self._depth = depth
-        self._forms = " ".join(form for match in sentence.terms for form in match.accepted)
+        self.forms = " ".join(sorted({f for match in sentence.terms for f in match.accepted}))
         self._terms = term_needs(sentence.terms)
         self._built: dict[Span, str] = dict(built or {})
         self._set_needs()
@@ -94,9 +95,8 @@ class SentenceRepair:
 
     def _set_needs(self) -> None:
         text, things, rules = self._sentence.text, self._sentence.things, self._rules
-        self._things = thing_needs(
-            text, things, rules.source, rules.target, self._forms, self._built
-        )
+        languages = rules.source, rules.target
+        self._things = thing_needs(text, things, *languages, self.forms, self._built)
 
     def run(self) -> Repair:
         """Yield attempts, take their results (None: the model failed), and return the translation.
@@ -173,7 +173,7 @@ class SentenceRepair:
     ) -> tuple[EditedText, dict[str, str]]:
         """The sentence with carriers in place of some parts, of the model's `first` form on."""
         carriers = self._rules.carriers[first:]
-        return with_tokens(self._work, places, carriers, self._forms, self._plain())
+        return with_tokens(self._work, places, carriers, self.forms, self._plain())
 
     def _fragile(self) -> dict[Span, str]:
         things, built, carriers = self._sentence.things, self._built, self._rules.carriers
@@ -292,7 +292,7 @@ class SentenceRepair:
 
     def _without_invented(self, candidate: Candidate) -> Candidate:
         """The candidate without carriers that the model made up."""
-        known = (self._sentence.text, self._forms, *self._built.values())
+        known = (self._sentence.text, self.forms, *self._built.values())
         spans = invented(candidate.text, (*self._rules.carriers, *DEFAULT_CARRIERS), *known)
         self._invented = [candidate.text[slice(*span)] for span in spans]
         return edited(candidate, [without_space(candidate.text, span) for span in spans])

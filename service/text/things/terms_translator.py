@@ -284,9 +284,10 @@ class _Call:
         self, jobs: Sequence[_Job], *, is_first: bool
     ) -> list[tuple[float, TextResult]]:
         """The result of each job's attempt."""
-        groups: dict[Attempt, list[int]] = {}
+        groups: dict[tuple[Attempt, str], list[int]] = {}
         for index, job in enumerate(jobs):
-            groups.setdefault(replace(job.attempt, text=""), []).append(index)
+            like = replace(job.attempt, text=""), job.repair.forms
+            groups.setdefault(like, []).append(index)
         portions = [
             (like, indices[start : start + self._max_texts])
             for like, indices in groups.items()
@@ -296,7 +297,7 @@ class _Call:
             self._called(
                 [jobs[i].part for i in indices],
                 [jobs[i].attempt.text for i in indices],
-                self._options_of(like, is_first),
+                self._options_of(*like, is_first),
             )
             for like, indices in portions
         ]
@@ -323,13 +324,14 @@ class _Call:
             raise renamed(exc, f"contents[{parts[index].text_index}]") from exc
         return [(seconds, result) for result in results]
 
-    def _options_of(self, attempt: Attempt, is_first: bool) -> TranslateOptions:
-        """The request's options, for attempts like this one."""
+    def _options_of(self, attempt: Attempt, forms: str, is_first: bool) -> TranslateOptions:
+        """The request's options, for attempts like this one of sentences with these terms."""
         options = replace(
             self._options,
             split_sentences=False,
             links=attempt.links or self._options.links,
             target_prefix=attempt.prefix,
+            listed_text=forms,
         )
         if not attempt.repeats:
             size = options.search.no_repeat_ngram_size or _NO_REPEAT

@@ -60,6 +60,16 @@ async def test_what_a_model_writes_as_the_first_occurrence_gets_its_letter_case(
     assert await translated(below, "dog DOG.", **rules) == ["Toutou TOUTOU."]
 
 
+async def test_accepted_forms_may_be_used_despite_a_shortlist_by_their_own_sentence_only() -> None:
+    below = FakeTranslator(words={"dog": "Hundes"})
+    await translated(below, "Of the dog.", "Of the house.", "Of the DOG.", glossary=GLOSSARY)
+    listed = {text: options.listed_text for texts, options in below.calls for text in texts}
+    assert {"Hund", "Hundes"} <= {*listed["Of the dog."].split()}
+    assert "HUND" in listed["Of the DOG."].split()
+    assert "Haus" in listed["Of the house."].split()
+    assert "Hund" not in listed["Of the house."].split()
+
+
 async def test_an_accepted_form_stays() -> None:
     below = FakeTranslator(words={"dog": "Hundes"})
     assert await translated(below, "Of the dog.", glossary=GLOSSARY) == ["Of the Hundes."]

@@ -69,7 +69,7 @@ def test_a_bundle_without_a_search_is_searched_greedily() -> None:
 
 def test_a_manifest_s_search() -> None:
     fields = {**dataclasses.asdict(DEFAULT), "suppressed_ids": [7, 8]}
-    for name in ("num_hypotheses", "prefix_ids", "sampling"):
+    for name in ("num_hypotheses", "prefix_ids", "sampling", "listed_ids"):
         del fields[name]
     assert default_search(bundle(**fields)) == DEFAULT
     # Within the model's limit.
@@ -119,6 +119,16 @@ def test_a_request_without_options_has_the_default(tokenizer: Tokenizer) -> None
     options = options_of(pb.TranslateOptions(), TranslateOptions(search=DEFAULT))
     assert options.search_options(LIMITS, tokenizer) == DEFAULT
     assert searched(tokenizer) == DEFAULT
+
+
+def test_listed_words_are_tokens_of_the_shortlist(tokenizer: Tokenizer) -> None:
+    options = TranslateOptions(listed_text="Hund Hundes")
+    assert options.search_options(LIMITS, tokenizer).listed_ids == tuple(
+        tokenizer.encode("Hund Hundes")
+    )
+    much = TranslateOptions(listed_text="Hund " * 5000).search_options(LIMITS, tokenizer)
+    assert {*much.listed_ids} >= {*tokenizer.encode("Hund")}
+    assert len(much.listed_ids) <= 2000
 
 
 @pytest.mark.parametrize(
