@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +13,24 @@ import numpy as np
 import pytest
 import torch
 
+from bench.peers import student_backend
+from export.bundle_writer import ExportOptions
 from export.errors import ExportError
+from export.importer import import_directory
 from export.layers import NEVER
 from export.shortlists import shortlist_from_text
 from export.students.lexicon import lexicon_bytes
 from export.students.reader import read_student
 from export.students.writer import piece_order, write_student
+from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig, preset
 from model.bundle.manifest import MANIFEST_FILE
 from model.bundle.shortlist import Shortlist
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
 from model.network.checkpoint import save_checkpoint
 from model.network.transformer import Transformer
+from service.domain.plan import EncodeItem, StepPlan
+from service.runtime.cpu.runner import OnnxRunner
 from tests.foreign_models import TEXTS
 from tests.students import random_student
 
@@ -87,6 +97,50 @@ def test_fxtranslate_translates_with_them(
     assert agreement is not None
     assert agreement.num_identical + agreement.num_ties == agreement.num_sentences > 6
     assert agreement.num_identical > agreement.num_sentences / 4
+
+
+def test_slimt_translates_with_them_as_if_each_token_were_the_first(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """slimt 0.1.0 gives every step of the decoder position 0, so its texts repeat themselves."""
+    if importlib.util.find_spec("slimt") is None:
+        pytest.skip("needs slimt: pip install --no-deps slimt")
+    checkpoint(tmp_path / "ours", tokenizer)
+    for file in (texts := (tmp_path / "texts.en", tmp_path / "texts.de")):
+        file.write_text("\n".join(sentences(40)))
+    write_student(tmp_path / "ours", files := tmp_path / "files", "int8", sentences(), texts)
+    import_directory(files, tmp_path / "bundle", ExportOptions("int8"), num_sentences=0, threads=1)
+    bundle = Bundle.load(tmp_path / "bundle")
+    given = [re.sub(r"[^\w ]", "", text) for text in sentences(5)]  # each one sentence
+    found = student_backend.slimt(files, bundle)(given)
+    runner = OnnxRunner(bundle, max_rows=1)
+    # Limits of length differ.
+    as_first, as_usual = (
+        sum(
+            len(os.path.commonprefix([greedy_text(runner, bundle, text, counts), its]))
+            for text, its in zip(given, found, strict=True)
+        )
+        for counts in (False, True)
+    )
+    assert as_first > 2 * as_usual
+
+
+def greedy_text(runner: OnnxRunner, bundle: Bundle, text: str, counts: bool) -> str:
+    """A translation by a decoder that counts positions, or that has position 0 in each step."""
+    tokenizer = bundle.tokenizer()
+    source = (*tokenizer.encode(text), bundle.config.eos_id)
+    start = np.array([bundle.config.bos_id])
+    plan = StepPlan((), [EncodeItem((0,), source)], start, np.zeros(1, np.int32))
+    token_ids: list[int] = []
+    while len(token_ids) < 2 * len(source):
+        output = runner.execute(plan)
+        if (token := int(output.top_ids[0, 0])) == bundle.config.eos_id:
+            break
+        token_ids.append(token)
+        plan = plan.followed_by(output)
+        if not counts:
+            plan = replace(plan, positions=np.zeros(1, np.int32))
+    return tokenizer.target.decode(token_ids)
 
 
 def test_sentences_longer_than_the_network_reads_are_cut(
