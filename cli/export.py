@@ -58,7 +58,10 @@ def export(
     ] = None,
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help=SHORTLIST_HELP, show_default="no shortlist"),
+        typer.Option(
+            help=SHORTLIST_HELP,
+            show_default="the training's, of a recurrent decoder",
+        ),
     ] = None,
     carrier_sentences: CarrierSentences = 200,
     threads: Threads = 0,

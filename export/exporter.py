@@ -14,7 +14,7 @@ from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.carriers import record_carriers
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from export.shortlists import record_agreement, shortlist_from_text
+from export.shortlists import record_agreement, shortlist_for
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import MANIFEST_FILE
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -44,7 +44,8 @@ def export_checkpoint(
             nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.
         on_progress: called by the parity check, as in `export.parity.check_parity`.
-        shortlist_from: files of sentences and of their translations, to make a shortlist from.
+        shortlist_from: files of sentences and of their translations, to make a shortlist from; by
+            default, the training's shortlist if there is one.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
@@ -54,10 +55,9 @@ def export_checkpoint(
     options.check()
     check_output(output)
     loaded = load_checkpoint(checkpoint)
-    tokenizer = checkpoint_folder(checkpoint) / TOKENIZER_FILE
-    shortlist = None
-    if shortlist_from is not None:
-        shortlist = shortlist_from_text(shortlist_from, Tokenizer.load(tokenizer), loaded.config)
+    folder = checkpoint_folder(checkpoint)
+    tokenizer = folder / TOKENIZER_FILE
+    shortlist = shortlist_for(folder, shortlist_from, Tokenizer.load(tokenizer), loaded.config)
     source = ExportSource(
         loaded.config,
         {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()},

@@ -12,7 +12,7 @@ from export.errors import ExportError
 from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig
 from model.bundle.manifest import edited_manifest
-from model.bundle.shortlist import Shortlist, load_shortlist
+from model.bundle.shortlist import SHORTLIST_FILE, Shortlist, ShortlistError, load_shortlist
 from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import CorpusError
 from model.data.lexicon import shortlist_from
@@ -80,6 +80,38 @@ def shortlist_from_text(
         found = shortlist_from(*texts, tokenizer, config.vocab_size)
     except CorpusError as exc:
         raise ExportError(f"--shortlist-from: {exc}") from exc
+    return _with_own_pieces(found, tokenizer, config)
+
+
+def shortlist_for(
+    checkpoint: Path,
+    texts: tuple[Path, Path] | None,
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+) -> Shortlist | None:
+    """The shortlist of a parallel text or, without one, that of the training; None without either.
+
+    Args:
+        checkpoint: the folder of the checkpoint.
+        texts: as in `shortlist_from_text`.
+        tokenizer: as there.
+        config: as there.
+
+    Raises:
+        ExportError: a file can't be read, or the texts have no usable pairs of lines.
+    """
+    if texts is not None:
+        return shortlist_from_text(texts, tokenizer, config)
+    if not (file := checkpoint / SHORTLIST_FILE).is_file():
+        return None
+    try:
+        found = Shortlist.parse(file.read_bytes(), config.vocab_size)
+    except ShortlistError as exc:
+        raise ExportError(f"{file} {exc}: remove it, or give --shortlist-from") from exc
+    return _with_own_pieces(found, tokenizer, config)
+
+
+def _with_own_pieces(found: Shortlist, tokenizer: Tokenizer, config: ModelConfig) -> Shortlist:
     source, target = (_pieces(side, config.vocab_size) for side in (tokenizer, tokenizer.target))
     return with_shared_pieces(found, source, target, config.vocab_size)
 

@@ -22,7 +22,7 @@ from export.exporter import check_unused, new_directory
 from export.layers import NEVER
 from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item
 from export.parity import SENTENCES
-from export.shortlists import shortlist_from_text
+from export.shortlists import shortlist_for
 from export.students.comparison import StudentAgreement
 from export.students.lexicon import lexicon_bytes
 from export.students.network import ALPHA, OUTPUT_ALPHA, OUTPUT_BIAS, their_name
@@ -30,7 +30,7 @@ from export.students.reader import read_student
 from model.bundle.config import STUDENT, ModelConfig
 from model.bundle.tokenizer import Tokenizer
 from model.evaluation.search import greedy_search
-from model.network.checkpoint import load_checkpoint
+from model.network.checkpoint import checkpoint_folder, load_checkpoint
 from model.network.transformer import Transformer
 
 Array = npt.NDArray[Any]
@@ -63,7 +63,8 @@ def write_student(
         output: the directory to write; it appears whole, or not at all.
         precision: "int8" for 8-bit integers with alphas, "fp32" for float32.
         sentences: source sentences, of which the alphas are made.
-        shortlist_from: files of sentences and of their translations, to make a shortlist from.
+        shortlist_from: files of sentences and of their translations, to make a shortlist from; by
+            default, the training's shortlist if there is one.
 
     Returns:
         How fxtranslate translates with the files, against our network; None if it isn't installed.
@@ -95,8 +96,9 @@ def write_student(
         is_shared = model.config.embedding_tying == "all"
         for side in ("",) if is_shared else ("src", "trg"):
             (directory / f"{side}vocab.{pair}.spm").write_bytes(vocabulary)
-        if shortlist_from is not None:
-            shortlist = shortlist_from_text(shortlist_from, tokenizer, model.config)
+        folder = checkpoint_folder(checkpoint)
+        shortlist = shortlist_for(folder, shortlist_from, tokenizer, model.config)
+        if shortlist is not None:
             content = lexicon_bytes(shortlist, order)
             (directory / f"lex.50.50.{pair}.s2t.bin").write_bytes(content)
         described = {"sourceLanguage": languages[0], "targetLanguage": languages[1]}

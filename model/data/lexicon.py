@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from model.bundle.shortlist import Shortlist
+from model.bundle.shortlist import SHORTLIST_FILE, Shortlist
 from model.bundle.tokenizer import Tokenizer
-from model.data.corpus import read_parallel
+from model.data.corpus import ParallelText, read_parallel
 from model.data.word_alignment import token_links
 
 _log = logging.getLogger("dragoman.shortlist")
@@ -49,12 +49,17 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
     alignment = source.with_suffix(".align")
     given = alignment if alignment.is_file() else None
     text = read_parallel(source, target, alignment=given)
+    return shortlist_of(text, tokenizer, vocab_size)
+
+
+def shortlist_of(text: ParallelText, tokenizer: Tokenizer, vocab_size: int) -> Shortlist:
+    """The shortlist of a text, by its links of words if it has them; as `shortlist_from`."""
     step = -(-len(text.sources) // MAX_PAIRS)
     sources, targets = text.sources[::step], text.targets[::step]
     _log.info("a shortlist from %d sentence pairs", len(sources))
     own = tokenizer.encode_batch(list(sources))
     translated = tokenizer.target.encode_batch(list(targets))
-    if given is None:
+    if not text.alignments:
         pairs, counts = _ibm1(own, translated, vocab_size)
     else:
         links = text.alignments[::step]
@@ -66,6 +71,12 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
         pairs, found = np.unique(np.array(keys, np.int64), return_counts=True)
         counts = found.astype(np.float64)
     return best_of(pairs, counts, _frequent(translated), tokenizer.eos_id, vocab_size)
+
+
+def write_shortlist(folder: Path, text: ParallelText, tokenizer: Tokenizer) -> None:
+    """Write the shortlist of a training's text beside its checkpoint, for the export."""
+    shortlist = shortlist_of(text, tokenizer, tokenizer.vocab_size)
+    (folder / SHORTLIST_FILE).write_bytes(shortlist.to_bytes())
 
 
 def best_of(

@@ -22,6 +22,7 @@ from torch import nn
 from model.bundle.config import AlignmentHead
 from model.bundle.threads import choose_threads
 from model.data.corpus import Batch
+from model.data.lexicon import write_shortlist
 from model.data.recipe import Recipe
 from model.data.training_data import EpochBatches, TrainingData, load_training_data
 from model.evaluation.validation import Scores, validate
@@ -338,6 +339,8 @@ class Trainer:
             self.model.load_state_dict(best.model.state_dict())
             head = best.alignment_head
         self._save_checkpoint(folder, head, self.recipe.saving.dtype)
+        if self.model.config.decoder == "ssru":
+            write_shortlist(folder, self._batches().text, self.data.tokenizer)
 
     # --- processes, devices, signals --------------------------------------------------------------
 

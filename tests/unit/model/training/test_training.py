@@ -10,6 +10,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from export.errors import ExportError
+from export.shortlists import shortlist_for
+from model.bundle.shortlist import SHORTLIST_FILE
 from model.data.recipe import load_recipe
 from model.data.recipe_sections import Optimization
 from model.network.checkpoint import load_checkpoint
@@ -49,6 +52,20 @@ def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(cor
         torch.equal(weights[n], best[n]) for n in weights
     )
     assert (corpus / "run" / "tensorboard").is_dir()
+
+
+def test_a_recurrent_decoder_has_the_shortlist_of_its_training(corpus: Path) -> None:
+    recipe = write_recipe(corpus, "run", max_updates=2)
+    recipe.write_text(recipe.read_text().replace("[model]", '[model]\ndecoder = "ssru"'))
+    final = Trainer(load_recipe(recipe), device="cpu", show_progress=False).run()
+    loaded = load_checkpoint(final)
+    found = shortlist_for(final, None, loaded.tokenizer, loaded.config)
+    assert found is not None
+    ids = loaded.tokenizer.encode((corpus / "train.en").read_text().split("\n")[0])
+    assert {*ids} <= {*found.target_ids(ids).tolist()}
+    (final / SHORTLIST_FILE).write_bytes(b"DRGLIST1")
+    with pytest.raises(ExportError, match=r"shortlist\.bin is cut off.*--shortlist-from"):
+        shortlist_for(final, None, loaded.tokenizer, loaded.config)
 
 
 def test_a_validation_shows_samples_with_their_references(
