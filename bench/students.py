@@ -4,9 +4,10 @@
 
 exports the checkpoint for Marian's engines, imports those files, and measures in turn: a batch in
 each engine's process on one thread; one and many clients of a server with each engine behind it;
-and a decoder with self-attention in the place of the recurrence. Peers that are not installed
-(`pip install fxtranslate`, `pip install --no-deps slimt`) are left out. Writes `report.md` and
-`summary.json`.
+the same with a network of the size base-memory with random weights, of which translations are as
+long as their sources; and a decoder with self-attention in the place of the recurrence. Peers that
+are not installed (`pip install fxtranslate`, `pip install --no-deps slimt`) are left out. Writes
+`report.md` and `summary.json`, anew with each line of the table.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -33,6 +35,7 @@ from bench.load.session import Session
 from bench.load.source import read_texts
 from bench.load.statistics import Summary
 from bench.peers.student_backend import ENGINES, installed
+from bench.random_student import end_like_sources, lengths, random_student
 from bench.submission import submit_many
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
 from bench.suite.systems import System, running
@@ -42,10 +45,15 @@ from export.layers import NEVER
 from export.shortlists import shortlist_from_text
 from export.students.writer import write_student
 from model.bundle.bundle import Bundle
-from model.bundle.config import ModelConfig
+from model.bundle.config import ModelConfig, preset
 from model.bundle.shortlist import Shortlist
 from model.bundle.tokenizer import TOKENIZER_FILE
-from model.network.checkpoint import Checkpoint, checkpoint_folder, load_checkpoint
+from model.network.checkpoint import (
+    Checkpoint,
+    checkpoint_folder,
+    load_checkpoint,
+    save_checkpoint,
+)
 from model.network.transformer import Transformer
 from service.domain.requests import GenerationRequest
 from service.engine.engine import Engine
@@ -56,7 +64,10 @@ from service.settings import Settings
 OURS, SELF_ATTENTION = "dragoman", "self-attention"
 MANY = 64
 _TOKENS = 24  # of each translation of two networks of random weights
-_ALPHA_TEXTS = 60
+_ALPHA_TEXTS, _RANDOM_ALPHA_TEXTS = 60, 12
+BASE_MEMORY = "student-base-memory"
+_SIZES = ("d_model", "num_encoder_layers", "num_decoder_layers", "num_heads", "ffn_dim")
+_LONGEST = 1.4  # times the source; engines cut longer translations at different lengths
 # Peers at their best: fxtranslate translates one sentence at a time, slimt in batches.
 _BATCHES = {"fxtranslate": 1, "slimt": 32}
 
@@ -114,20 +125,52 @@ class Timing:
 
 def prepare(
     work: Path, checkpoint: Path, texts: Path, shortlist_from: tuple[Path, Path]
-) -> tuple[Artifacts, list[Artifacts]]:
-    """The student in both formats; and two networks of random weights, SSRU first."""
-    lines, marian, bundle = read_texts(texts), work / "marian", work / "bundle"
-    write_student(checkpoint, marian, "int8", lines[:_ALPHA_TEXTS], shortlist_from)
-    import_directory(marian, bundle, ExportOptions("int8"), num_sentences=0, threads=1)
+) -> tuple[dict[str, Artifacts], list[Artifacts]]:
+    """Students by name, in both formats; and two networks of random weights, SSRU first."""
     loaded, random = load_checkpoint(checkpoint), []
     shortlist = shortlist_from_text(shortlist_from, loaded.tokenizer, loaded.config)
+    made = work / "made"
+    chosen = _write_base_memory(loaded, shortlist, read_texts(texts), made, work)
+    students = {
+        "student": _exported(work / "student", checkpoint, texts, shortlist_from, _ALPHA_TEXTS),
+        BASE_MEMORY: _exported(
+            work / BASE_MEMORY, made, chosen, shortlist_from, _RANDOM_ALPHA_TEXTS
+        ),
+    }
+    marian = students["student"].converted
     for decoder in ("ssru", "self_attention"):
         config = dataclasses.replace(loaded.config, decoder=decoder)
         directory = work / decoder
         directory.mkdir()
         _write_random(config, loaded, checkpoint, directory, shortlist)
         random.append(Artifacts(decoder, "int8", directory, marian, texts))
-    return Artifacts("student", "int8", bundle, marian, texts), random
+    return students, random
+
+
+def _exported(
+    work: Path, checkpoint: Path, texts: Path, shortlist_from: tuple[Path, Path], num_alphas: int
+) -> Artifacts:
+    marian, bundle = work / "marian", work / "bundle"
+    work.mkdir()
+    write_student(checkpoint, marian, "int8", read_texts(texts)[:num_alphas], shortlist_from)
+    import_directory(marian, bundle, ExportOptions("int8"), num_sentences=0, threads=1)
+    return Artifacts(work.name, "int8", bundle, marian, texts)
+
+
+def _write_base_memory(
+    like: Checkpoint, shortlist: Shortlist, texts: Sequence[str], checkpoint: Path, work: Path
+) -> Path:
+    """A checkpoint of random weights; returns a file of texts that it translates to their end."""
+    wanted = preset(BASE_MEMORY, like.config.vocab_size)
+    sizes = {name: getattr(wanted, name) for name in _SIZES}
+    model = random_student(dataclasses.replace(like.config, **sizes))
+    sources = [[*like.tokenizer.encode(text), like.tokenizer.eos_id] for text in texts]
+    end_like_sources(model, sources[:: max(1, len(sources) // 16)], shortlist)
+    save_checkpoint(checkpoint, model, like.tokenizer, languages=like.languages)
+    found = zip(texts, sources, lengths(model, sources, shortlist), strict=True)
+    ending = [text for text, source, length in found if length <= _LONGEST * len(source)]
+    (chosen := work / "texts.txt").write_text("\n".join(ending) + "\n", encoding="utf-8")
+    return chosen
 
 
 def _write_random(
@@ -231,23 +274,33 @@ def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
 
 
 def measure(
-    student: Artifacts, random: Sequence[Artifacts], timing: Timing, work: Path
-) -> list[StudentFigure]:
+    students: Mapping[str, Artifacts], random: Sequence[Artifacts], timing: Timing, work: Path
+) -> Iterator[StudentFigure]:
     """All rows of the table."""
-    texts, cores = read_texts(student.texts), len(os.sched_getaffinity(0))
-    batch = [texts[i % len(texts)] for i in range(timing.batch)]
-    what = f"batch of {timing.batch:,}, one thread, sentences/s"
-    rows = [StudentFigure(what, batch_rates(student, batch, timing.repetitions), 0.8, 1.3)]
-    systems = peers(student, cores)
-    rate = served(systems, MANY, timing, work, lambda s: s.achieved_rate)
-    rows.append(StudentFigure(f"{MANY} clients, sentences/s", rate, 1.2, 2.0))
-    time_of_one = served(systems, 1, timing, work, lambda s: 1e3 * (s.latency.at(50) or 0.0))
-    rows.append(StudentFigure("one client, p50 in ms", time_of_one, 1.0, 0.6, is_time=True))
+    for name, made in students.items():
+        yield from _against_peers(name, made, timing, work)
     own = System("dragoman", {"max-queue-seconds": 60})
     pair = dict(zip((OURS, SELF_ATTENTION), ((own, made) for made in random), strict=True))
     rate = served(pair, MANY, timing, work, lambda s: s.achieved_rate, _TOKENS)
     what = f"{MANY} clients, random weights, {_TOKENS} tokens, sentences/s"
-    return [*rows, StudentFigure(what, rate, 1.3, 2.0)]
+    yield StudentFigure(what, rate, 1.3, 2.0)
+
+
+def _against_peers(
+    name: str, made: Artifacts, timing: Timing, work: Path
+) -> Iterator[StudentFigure]:
+    texts, systems = read_texts(made.texts), peers(made, len(os.sched_getaffinity(0)))
+    batch = [texts[i % len(texts)] for i in range(timing.batch)]
+    rate = batch_rates(made, batch, timing.repetitions)
+    yield StudentFigure(
+        f"{name}: batch of {timing.batch:,}, one thread, sentences/s", rate, 0.8, 1.3
+    )
+    rate = served(systems, MANY, timing, work / name, lambda s: s.achieved_rate)
+    yield StudentFigure(f"{name}: {MANY} clients, sentences/s", rate, 1.2, 2.0)
+    time_of_one = served(
+        systems, 1, timing, work / name, lambda s: 1e3 * (s.latency.at(50) or math.nan)
+    )
+    yield StudentFigure(f"{name}: one client, p50 in ms", time_of_one, 1.0, 0.6, is_time=True)
 
 
 def main(
@@ -261,17 +314,23 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.1, help="Of each load.")] = 10.0,
     repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
 ) -> None:
-    """Measure, and print the table: some minutes."""
-    timing = Timing(batch, seconds, repetitions)
+    """Measure, and print the table: some twelve minutes."""
+    timing, rows = Timing(batch, seconds, repetitions), list[StudentFigure]()
+    output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        student, random = prepare(work, checkpoint, source, shortlist_from)
-        rows = measure(student, random, timing, work)
+        students, random = prepare(work, checkpoint, source, shortlist_from)
+        for row in measure(students, random, timing, work):
+            typer.echo(row)
+            rows.append(row)
+            _write_report(output, timing, rows)
+
+
+def _write_report(output: Path, timing: Timing, rows: Sequence[StudentFigure]) -> None:
     about = about_machine()
     head = "| measured | figures | ratio | floor | aim |\n| --- | --- | ---: | ---: | ---: |\n"
     table = head + "\n".join(map(str, rows)) + "\n"
     machine = f"{about['processor'] or about['machine']}, {about['cpus']} CPUs"
-    output.mkdir(parents=True, exist_ok=True)
     (output / "report.md").write_text(f"# Students\n\n{machine}.\n\n{table}", encoding="utf-8")
     summary = {
         "about": about,
@@ -279,7 +338,6 @@ def main(
         "rows": [{**dataclasses.asdict(row), "ratio": row.ratio} for row in rows],
     }
     (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    typer.echo(table)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import sentencepiece
-import torch
 
 from export.marian.binary_writer import WrittenItem, binary
 from export.students.lexicon import LEXICON_MAGIC
@@ -52,31 +51,6 @@ def student_config(size: str = "student-tiny", **changes: Any) -> ModelConfig:
     """A student as the reader makes one of a vocabulary of `VOCAB_SIZE`."""
     ids = dict(pad_id=VOCAB_SIZE, bos_id=VOCAB_SIZE, eos_id=0, unk_id=1)
     return preset(size, VOCAB_SIZE + 1, **{**ids, "dropout": 0.0, **changes})
-
-
-def random_student(config: ModelConfig, seed: int = 0) -> Transformer:
-    """Weights that make varied translations which end now and then."""
-    torch.manual_seed(seed)
-    model = Transformer(config).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            unit = parameter.size(-1) ** -0.5
-            if name.endswith("norm.weight"):
-                parameter.uniform_(0.7, 1.3)
-            elif name.endswith("bias"):
-                parameter.normal_(0.0, 0.1)
-            elif "query" in name or "key" in name:
-                parameter.normal_(0.0, 3.0 * unit)
-            else:
-                parameter.normal_(0.0, 0.5 * unit)
-        # The last network turns each state, or a translation would be one token again and again.
-        last, width = list(model.decoder.each_layer())[-1].feed_forward, config.d_model
-        turn = torch.linalg.qr(torch.randn(width, width))[0]
-        last.inner.weight.normal_(0.0, width**-0.5)
-        last.inner.bias.zero_()
-        last.outer.weight.copy_(12 * width / config.ffn_dim * turn @ last.inner.weight.T)
-        model.output_projection.bias[0] = 1.0
-    return model
 
 
 def arrays_of(model: Transformer) -> dict[str, Array]:

@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 import torch
 
+from bench.random_student import random_student
 from dragoman import VerbatimKinds
 from dragoman.client import TranslationError
 from export.bundle_writer import ExportOptions
@@ -24,7 +25,6 @@ from tests.runner_loops import greedy_steps, rows_equal
 from tests.students import (
     VOCAB_SIZE,
     lexicon,
-    random_student,
     student_config,
     vocabulary,
     write_student,

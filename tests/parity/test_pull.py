@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from bench.random_student import random_student
 from cli.main import app
 from cli.stored_models import bundles_of
 from dragoman.client import AsyncClient
@@ -30,7 +31,7 @@ from service.errors import StartupError
 from tests.foreign_models import marian
 from tests.integration.servers import server_process
 from tests.mirrors import MODEL, MirrorServer, entry_of, serving, write_mirror
-from tests.students import VOCAB_SIZE, lexicon, random_student, student_config, write_student
+from tests.students import VOCAB_SIZE, lexicon, student_config, write_student
 
 TINY = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.student_backend import StudentBackend
+from bench.random_student import random_student
 from bench.students import OURS, StudentFigure
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
@@ -17,7 +18,6 @@ from model.bundle.tokenizer import TOKENIZER_FILE, train_tokenizer
 from model.network.checkpoint import save_checkpoint
 from service.domain.requests import GenerationRequest
 from tests.foreign_models import TEXTS
-from tests.students import random_student
 
 
 def test_ratios_are_to_the_best_of_the_others() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.random_student import random_student
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
@@ -16,7 +17,7 @@ from export.students.reader import read_student
 from model.bundle.bundle import Bundle
 from model.bundle.shortlist import Shortlist, load_shortlist
 from tests.factories import tiny_config, tiny_tokenizer
-from tests.students import VOCAB_SIZE, lexicon, random_student, student_config, write_student
+from tests.students import VOCAB_SIZE, lexicon, student_config, write_student
 
 SMALL = dict(d_model=64, ffn_dim=96, num_encoder_layers=1)
 
