@@ -117,10 +117,12 @@ class Shortlist:
         parts: list[Any] = [np.arange(self.first_num), [*self.always, *added_ids]]
         for source in set(source_ids):
             parts.append(self.ids[self.offsets[source] : self.offsets[source + 1]])
-        found = np.unique(np.concatenate(parts).astype(np.int64))
-        if not self.never:
-            return found
-        return found[~np.isin(found, self.never)]
+        found = np.concatenate(parts).astype(np.int64)
+        # As np.unique, which takes three times as long.
+        is_listed = np.zeros(found.max(initial=-1) + 1, np.bool_)
+        is_listed[found] = True
+        is_listed[[i for i in self.never if i < len(is_listed)]] = False
+        return np.flatnonzero(is_listed)
 
 
 def check_lists(offsets: npt.NDArray[Any], ids: npt.NDArray[Any], vocab_size: int) -> None:
