@@ -144,16 +144,6 @@ def test_a_scheduler_settles_what_its_rows_took() -> None:
         assert abs(2 * ended[:count].count("endless") - count) <= 2
 
 
-def test_one_text_overtakes_ten_thousand() -> None:
-    queue = FairQueue()
-    for _ in range(10_000):
-        queue.push(make_entry("many"))
-    for _ in range(17):
-        queue.take()
-    queue.push(make_entry("one"))
-    assert "one" in [queue.take().request.client for _ in range(2)]
-
-
 def test_a_beam_counts_as_its_rows() -> None:
     queue = FairQueue()
     for _ in range(100):
@@ -265,16 +255,6 @@ def test_ids_of_a_client_that_always_wait_get_the_same_work(
         done[one.request.client_id] += max(one.work, num_steps)
         left[one.request.client_id] -= 1
         assert max(done[i] for i in works) - min(done[i] for i in works) <= 3 * largest
-
-
-def test_one_text_overtakes_ten_thousand_of_another_id() -> None:
-    queue = FairQueue()
-    for _ in range(10_000):
-        queue.push(make_entry("tenant", client_id="many"))
-    for _ in range(17):
-        queue.take()
-    queue.push(make_entry("tenant", client_id="one"))
-    assert "one" in [queue.take().request.client_id for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", [lambda n: ("tenant", n), lambda n: (n, "")])

@@ -30,7 +30,6 @@ from tests.unit.service.engine.served_engine import (
     check_prediction,
     endless,
     request,
-    settled,
 )
 
 
@@ -155,20 +154,6 @@ async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
         runner.release()
         assert (await results[7]).finish_reason is FinishReason.LENGTH
     assert sorted(plan.num_rows for fake in runner.runners for plan in fake.plans[1:2]) == [1]
-
-
-async def test_stopping_ends_everybody() -> None:
-    runner = FakeLanes(LIMITS, script=endless)
-    runner.hold()
-    async with serving(runner, turn_rows=0) as engine:
-        generations = submit_many(engine, [request(10 + n) for n in range(20)])
-        await all_held(runner)
-        stopping = asyncio.create_task(engine.stop())
-        await settled()
-        runner.release()
-        await stopping
-        for generation in generations:
-            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
 
 
 async def test_streams_and_deadlines_in_lanes() -> None:

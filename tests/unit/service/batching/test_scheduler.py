@@ -66,19 +66,6 @@ def plan_of(scheduler: Scheduler, now: float = 0.0) -> StepPlan:
     return plan
 
 
-def test_rows_join_and_leave_between_steps() -> None:
-    runner = scripted(2, s10=[5, EOS], s11=[5, 6, 7, EOS], s12=[8, EOS])
-    scheduler = make_scheduler(runner)
-    jobs = [make_request(10), make_request(11), make_request(12)]
-    for job in jobs:
-        scheduler.add([job])
-    ended = [{finished.id for finished in step(scheduler, runner)} for _ in range(4)]
-    # The third joins in the very step after the first has left, while the second goes on.
-    assert ended == [set(), {jobs[0].id}, set(), {jobs[1].id, jobs[2].id}]
-    assert [plan.num_rows for plan in runner.plans] == [2, 2, 2, 2]
-    assert scheduler.schedule(0.0).plan is None
-
-
 def test_a_new_request_takes_the_free_row_and_nothing_is_copied() -> None:
     runner = scripted(3, s10=[EOS], s11=[5, 6, EOS], s12=[5, 6, EOS], s13=[7, EOS])
     scheduler = make_scheduler(runner)
@@ -115,21 +102,6 @@ def test_last_row_leaving_needs_no_copy() -> None:
     assert plan.num_rows == 1
 
 
-def test_encoding_keeps_to_the_token_budget_and_to_the_order() -> None:
-    runner = FakeRunner(RunnerLimits(8, 64, 64, 2, 512))
-    scheduler = make_scheduler(runner, encode_token_budget=10)
-    lengths = [30, 4, 4, 4]  # the first exceeds the budget all alone
-    for length in lengths:
-        scheduler.add([make_request(*range(10, 10 + length - 1))])
-    encoded = []
-    for _ in range(3):
-        schedule = scheduler.schedule(0.0)
-        assert schedule.plan is not None
-        encoded.append([len(job.request.source_ids) for job in schedule.admitted])
-        scheduler.update(runner.execute(schedule.plan), 0.0)
-    assert encoded == [[30], [4, 4], [4]]
-
-
 def test_encodes_come_shortest_first() -> None:
     runner = FakeRunner(RunnerLimits(8, 64, 64, 2, 512))
     scheduler = make_scheduler(runner)
@@ -137,30 +109,6 @@ def test_encodes_come_shortest_first() -> None:
         scheduler.add([make_request(*range(10, 10 + length))])
     plan = plan_of(scheduler)
     assert [len(item.source_ids) for item in plan.encodes] == [4, 8, 10]
-
-
-def test_length_limit_counts_eos() -> None:
-    runner = scripted(2, s10=[5, 6, EOS], s11=[5, 6, EOS])
-    scheduler = make_scheduler(runner)
-    long_enough, too_short = make_request(10, max_new_tokens=3), make_request(11, max_new_tokens=2)
-    scheduler.add([long_enough])
-    scheduler.add([too_short])
-    results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
-    assert results[long_enough.id].finish_reason is FinishReason.EOS
-    assert results[too_short.id].finish_reason is FinishReason.LENGTH
-    assert results[long_enough.id].token_ids == results[too_short.id].token_ids == [5, 6]
-
-
-def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
-    runner = scripted(2, s10=[5, 6, EOS], s11=[EOS])
-    scheduler = make_scheduler(runner)
-    long, short = make_request(10), make_request(11)
-    scheduler.add([long])
-    scheduler.add([short])
-    results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
-    # FakeRunner gives every best token the logit 0 and a log-sum-exp of 0.5.
-    assert results[short.id].log_probability == -0.5
-    assert results[long.id].log_probability == -1.5
 
 
 def test_times_are_told_apart() -> None:

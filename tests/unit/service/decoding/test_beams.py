@@ -16,7 +16,6 @@ from service.domain.requests import (
     GenerationResult,
     SearchOptions,
 )
-from service.errors import RequestCancelledError
 from tests.fake_runner import moody
 from tests.searches import EOS, moody_runner, run_all, search
 
@@ -91,24 +90,6 @@ def test_every_beam_is_the_reference_s_whoever_runs_beside_it(
     assert scheduler.num_running == 0
 
 
-def test_greedy_rows_and_beams_share_a_batch() -> None:
-    scheduler, runner = moody_runner(9)
-    greedy = [search((source,), SearchOptions(), 20) for source in range(10, 15)]
-    beams = [search((source,), SearchOptions(beam_size=3), 20) for source in range(20, 23)]
-    scheduler.add([*greedy[:2], *beams, *greedy[2:]])
-    results = run_all(scheduler, runner)
-    assert max(plan.num_rows for plan in runner.plans) == 9
-    for job in greedy:
-        alone, alone_runner = moody_runner(1)
-        again = search(job.request.source_ids[:-1], SearchOptions(), 20)
-        alone.add([again])
-        assert run_all(alone, alone_runner)[again.id].hypotheses == results[job.id].hypotheses
-    for job in beams:
-        check_equal(
-            results[job.id], reference(job.request.source_ids[:-1], job.request.options, 20)
-        )
-
-
 def test_only_rows_that_changed_parent_are_copied_and_only_where_they_differ() -> None:
     scheduler, runner = moody_runner(4)
     scheduler.add([search((10,), SearchOptions(beam_size=4), 24)])
@@ -118,33 +99,6 @@ def test_only_rows_that_changed_parent_are_copied_and_only_where_they_differ() -
     lengths = [copy.stop - copy.start for plan in runner.plans for copy in plan.copies]
     # FakeRunner refuses a copy that keeps a wrong beginning: these are as short as can be.
     assert 0 < sum(lengths) < sum(copy.stop for plan in runner.plans for copy in plan.copies)
-
-
-def test_a_cancelled_beam_frees_all_its_rows() -> None:
-    scheduler, runner = moody_runner(4)
-    first = search((10,), SearchOptions(beam_size=4), 24)
-    second = search((11,), SearchOptions(beam_size=3), 24)
-    scheduler.add([first, second])
-    for _ in range(3):
-        schedule = scheduler.schedule(0.0)
-        assert schedule.plan is not None
-        scheduler.update(runner.execute(schedule.plan), 0.0)
-    assert (scheduler.num_running, scheduler.num_waiting) == (4, 1)
-    scheduler.cancel(first.id, RequestCancelledError("no more"), 0.0)
-    results = run_all(scheduler, runner)
-    assert results[first.id].finish_reason is FinishReason.CANCELLED
-    assert results[first.id].token_ids
-    check_equal(results[second.id], reference((11,), second.request.options, 24))
-
-
-def test_a_beam_waits_until_all_its_rows_are_free() -> None:
-    scheduler, runner = moody_runner(4)
-    one = search((10,), SearchOptions(beam_size=3), 24)
-    other = search((11,), SearchOptions(beam_size=2), 24)
-    scheduler.add([one, other])
-    results = run_all(scheduler, runner)
-    assert max(plan.num_rows for plan in runner.plans) == 3
-    assert set(results) == {one.id, other.id}
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])

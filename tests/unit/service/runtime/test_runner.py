@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 
 from model.bundle.bundle import Bundle
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.processor import multiplies_int8_exactly
 from model.bundle.sessions import Device, SessionSettings, open_session
-from model.evaluation.search import greedy_search
 from service.domain.plan import EncodeItem, RowCopy, StepPlan
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
+from tests.factories import random_sources, tiny_bundle, with_limits
 from tests.runner_loops import greedy_steps, rows_equal
 
 NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -28,25 +26,6 @@ NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return tiny_bundle(tmp_path_factory.mktemp("runner") / "bundle")
-
-
-def test_greedy_is_the_references(tmp_path: Path) -> None:
-    model = random_model(tiny_config())
-    runner = OnnxRunner(tiny_bundle(tmp_path / "bundle", model=model), intra_op_threads=1)
-    sources = random_sources(model.config, 16, seed=7)
-    steps = 24
-    outputs = greedy_steps(runner, sources, steps)
-    tokens = np.stack([output.top_ids[:, 0] for output in outputs], axis=1)
-    scores = np.stack([o.top_logits[:, 0] - o.log_sum_exp for o in outputs], axis=1)
-    num_ended = 0
-    for row, source in enumerate(sources):
-        (expected,) = greedy_search(model, torch.tensor([source]), max_new_tokens=steps)
-        length = len(expected.log_probs)
-        ended = [model.config.eos_id] if expected.finished else []
-        assert tokens[row, :length].tolist() == [*expected.token_ids, *ended]
-        assert scores[row, :length] == pytest.approx(np.array(expected.log_probs), abs=2e-3)
-        num_ended += expected.finished
-    assert num_ended  # or the test would say little about ends
 
 
 def test_limits_and_memory_are_those_of_the_bundle(bundle: Bundle) -> None:
@@ -100,27 +79,6 @@ def test_outputs_are_the_callers_to_keep(bundle: Bundle) -> None:
     kept = [output.top_ids.copy() for output in outputs]
     greedy_steps(runner, random_sources(bundle.config, 3, seed=9), 5)
     assert all((output.top_ids == copy).all() for output, copy in zip(outputs, kept, strict=True))
-
-
-def test_beam_moves_reproduce_a_fresh_prefix(bundle: Bundle) -> None:
-    """Rows swap prefixes as a beam does; then each goes on like a row that always had it."""
-    runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
-    source = random_sources(bundle.config, 1, seed=3)[0]
-    prefixes = np.array([[2, 10, 11, 12], [2, 10, 20, 21]])
-
-    def force(tokens: np.ndarray, positions: range, encodes: list[EncodeItem]) -> None:
-        for i in positions:
-            runner.execute(StepPlan((), encodes, tokens[:, i], np.full(len(tokens), i, np.int32)))
-            encodes = []
-
-    force(prefixes, range(3), [EncodeItem((0, 1), source)])
-    swap = [RowCopy(0, 1, 2, 3, cross=False), RowCopy(1, 0, 2, 3, cross=False)]
-    after = np.full(2, 3, np.int32)
-    moved = runner.execute(StepPlan(swap, (), prefixes[::-1, 3].copy(), after))
-    force(prefixes[::-1], range(3), [EncodeItem((0, 1), source)])
-    fresh = runner.execute(StepPlan((), (), prefixes[::-1, 3].copy(), after))
-    assert rows_equal(moved, 0, fresh, 0)
-    assert rows_equal(moved, 1, fresh, 1)
 
 
 @pytest.mark.skipif(

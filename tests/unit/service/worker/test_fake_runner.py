@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from service.domain.plan import EncodeItem, RowCopy, RunnerLimits, StepPlan
-from service.domain.requests import FinishReason
 from tests.fake_runner import FakeRunner, PlanError
 
 BOS, EOS = 2, 3
@@ -37,29 +36,6 @@ def begun(num_steps: int = 1) -> FakeRunner:
         output = runner.execute(plan(token_ids, [position] * 2, encodes if position == 0 else ()))
         token_ids = output.top_ids[:, 0].tolist()
     return runner
-
-
-def test_it_answers_by_its_script_then_eos() -> None:
-    runner = begun()
-    chosen = [
-        runner.execute(plan([7, 7], [position] * 2)).top_ids[:, 0].tolist()
-        for position in range(1, 5)
-    ]
-    assert chosen == [[21, 31], [22, 32], [EOS, 33], [EOS, EOS]]
-    assert runner.predict((10, EOS), 5) == ([20, 21, 22], FinishReason.EOS)
-    assert runner.predict((11, EOS), 3) == ([30, 31, 32], FinishReason.LENGTH)
-
-
-def test_a_moved_row_goes_on_where_it_was() -> None:
-    runner = begun(2)
-    output = runner.execute(plan([31], [2], copies=[RowCopy(1, 0, 0, 2)]))
-    assert output.top_ids[0, 0] == 32
-
-
-def test_copies_are_gathered_before_any_is_written() -> None:
-    runner = begun()
-    swap = [RowCopy(0, 1, 0, 1), RowCopy(1, 0, 0, 1)]
-    assert runner.execute(plan([0, 0], [1, 1], copies=swap)).top_ids[:, 0].tolist() == [31, 21]
 
 
 @pytest.mark.parametrize(
@@ -95,27 +71,3 @@ def test_a_copy_must_not_keep_another_beginning() -> None:
     runner = begun(2)  # the second tokens differ: 20 and 30
     with pytest.raises(PlanError, match="beginning"):
         runner.execute(plan([31], [2], copies=[RowCopy(1, 0, 2, 2)]))
-
-
-def test_it_fails_when_told_to_and_then_goes_on() -> None:
-    runner = begun()
-    runner.fail_next(ValueError("as told"))
-    with pytest.raises(ValueError, match="as told"):
-        runner.execute(plan([20, 30], [1, 1]))
-    runner.execute(plan([20, 30], [1, 1]))
-
-
-def test_after_its_end_it_executes_nothing() -> None:
-    runner = begun()
-    runner.close()
-    with pytest.raises(PlanError, match="after close"):
-        runner.execute(plan([20, 30], [1, 1]))
-    with pytest.raises(PlanError, match="twice"):
-        runner.close()
-
-
-def test_nobody_reaching_the_gate_is_told() -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
-    with pytest.raises(TimeoutError):
-        runner.wait_until_blocked(0.0)

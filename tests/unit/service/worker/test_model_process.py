@@ -27,7 +27,7 @@ from service.domain.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine.engine import Engine, EngineConfig
+from service.engine.engine import EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import (
     DeadlineExceededError,
@@ -54,7 +54,6 @@ from service.worker.messages import (
 from service.worker.opening import OpenModel
 from service.worker.process import ModelProcess
 from tests import process_models
-from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.process_models import FAILING, LIMITS
 from tests.searches import entries_of, ids, submitted
@@ -87,19 +86,6 @@ async def test_each_gets_the_answer_it_gets_in_this_process(
             assert result.was_admitted
             assert result.first_token_seconds is None or result.first_token_seconds >= 0.0
         assert engine._admission.num_taken == 0
-
-
-async def test_options_scores_and_hypotheses_cross_over() -> None:
-    options = SearchOptions(beam_size=2, num_hypotheses=2, max_new_tokens=5)
-    async with serving() as (engine, _):
-        asked = GenerationRequest((10, 11, EOS), options)
-        result = await submit(engine, asked).result()
-        local = Engine(FakeRunner(LIMITS))
-        await local.start()
-        expected = await submit(local, asked).result()
-        await local.stop()
-    assert result.hypotheses == expected.hypotheses
-    assert len(result.hypotheses) == 2
 
 
 async def test_what_the_process_can_hold_is_known_here() -> None:
