@@ -62,12 +62,6 @@ def test_a_switch_in_a_file_and_by_flag(tmp_path: Path) -> None:
         load_settings({}, {}, file)
 
 
-def test_rows_on_a_cpu_unless_told_otherwise(tmp_path: Path) -> None:
-    bundle = tiny_bundle(tmp_path / "bundle").path
-    assert load_model(bundle, here(), ServerMetrics()).engine.limits.max_rows == 64
-    assert load_model(bundle, here(max_rows=5), ServerMetrics()).engine.limits.max_rows == 5
-
-
 def test_more_sources_join_at_once_on_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

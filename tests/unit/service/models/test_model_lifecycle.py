@@ -69,19 +69,6 @@ class Seen(LifecycleObserver):
 # --- replace -------------------------------------------------------------------------------------
 
 
-async def test_calls_in_progress_finish_with_the_version_that_they_began_with() -> None:
-    places = Places(Place("1"), Place("2"))
-    async with serving(places) as lifecycle:
-        with await lifecycle.lease() as old:
-            await lifecycle.replace(B, drain_seconds=60)
-            assert await version_of_a_call(lifecycle) == "2"
-            assert old.engine.is_serving
-            assert old.version == "1"
-        await lifecycle.wait_until_drained()
-        assert [version.version for version in places.running] == ["2"]
-        assert not lifecycle.has_failed
-
-
 async def test_the_drain_is_bounded() -> None:
     places = Places(Place("1"), Place("2"))
     async with serving(places) as lifecycle:
@@ -302,16 +289,6 @@ async def test_a_wake_outlasts_the_moment_in_which_a_bundle_is_replaced() -> Non
         places[0].error, places[0].num_errors = StartupError("no such directory"), 2
         assert await version_of_a_call(lifecycle) == "1"
         assert seen.wakes == [True]
-
-
-async def test_a_model_with_a_call_stays_awake() -> None:
-    places = Places(Place("1"))
-    async with serving(places) as lifecycle:
-        with await lifecycle.lease():
-            assert not lifecycle.is_idle
-            assert not await lifecycle.sleep()
-        assert await lifecycle.sleep()
-        assert not await lifecycle.sleep()
 
 
 async def test_a_sleeping_model_that_is_replaced_serves() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,27 +63,7 @@ def test_nothing_certain_is_held_back(tokenizer: Tokenizer, text: str) -> None:
             assert so_far == tokenizer.decode(token_ids[:number])
 
 
-@pytest.mark.parametrize("text", ["😀", "né 你好", "\U0001f469\u200d\U0001f680", "x😀y"])
-def test_characters_spelt_in_bytes_come_whole(tokenizer: Tokenizer, text: str) -> None:
-    token_ids = tokenizer.encode(text)
-    assert len(token_ids) > len(text)  # or this would test nothing
-    parts = deltas(tokenizer, ([token_id] for token_id in token_ids))
-    assert "".join(parts) == text
-    assert all(len(part.encode()) > 0 or part == "" for part in parts)
-    assert [part for part in parts if part][-1].endswith(text[-1])
-
-
 def test_padding_between_two_bytes_ends_no_character(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in "Ā".encode())
     portions = [[first, tokenizer.pad_id], [second]]
     assert "".join(deltas(tokenizer, portions)) == "Ā"
-
-
-def test_broken_bytes_wait_for_what_follows(tokenizer: Tokenizer) -> None:
-    first, second = (tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in "é".encode())
-    letter = tokenizer.encode("a")[-1]
-    stream = Detokenizer(tokenizer)
-    assert stream.add([first]) == ""
-    assert stream.add([second]) == "é"
-    assert stream.add([first]) == ""
-    assert stream.add([letter]).startswith("\ufffd")

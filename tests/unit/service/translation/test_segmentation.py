@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sentencex
 from hypothesis import given
@@ -107,22 +105,6 @@ def test_sentences(language: str, text: str, sentences: list[str]) -> None:
     assert texts(split_text(text, language)) == sentences
 
 
-def test_white_space_is_kept_as_it_stands() -> None:
-    text = "\n  Title\n\n\tOne.  Two.\r\n\xa0- item\u3000\n \n"
-    assert split_text(text, "en") == [
-        SourceSentence("\n  ", "Title"),
-        SourceSentence("\n\n\t", "One."),
-        SourceSentence("  ", "Two."),
-        SourceSentence("\r\n\xa0- ", "item"),
-        SourceSentence("\u3000\n \n", ""),
-    ]
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\t \r\n"])
-def test_blank_texts_have_nothing_to_translate(text: str) -> None:
-    assert all(not segment.text for segment in split_text(text, "en"))
-
-
 def test_a_space_of_several_bytes_after_an_initial(caplog: pytest.LogCaptureFixture) -> None:
     # sentencex panics at it. When a later one does not, the work-around can go.
     text = "This is plan A\xa0. It works. Here is plan B."
@@ -139,13 +121,6 @@ def test_a_space_of_several_bytes_after_an_initial(caplog: pytest.LogCaptureFixt
 def test_a_panic_of_the_splitter_leaves_the_line_whole(caplog: pytest.LogCaptureFixture) -> None:
     assert _sentence_lengths("Plan A\xa0. Next one.", "en") == [18]
     assert "cannot cut" in caplog.text
-
-
-def test_ordinary_sentences_have_no_markers() -> None:
-    text = Path("tests/parity/sentences.en").read_text(encoding="utf-8")
-    segments = split_text(text, "en")
-    assert all(not segment.separator.strip() for segment in segments)
-    assert " ".join(texts(segments)).split() == text.split()
 
 
 def test_windows_cut_where_the_whole_would_be_cut() -> None:
@@ -181,18 +156,6 @@ def test_portions_are_about_equal() -> None:
     text = " ".join(["word"] * 101)
     sizes = [count_words(part) for part in texts(split_long(text, "en", count_words, 100))]
     assert sizes == [51, 50]
-
-
-def test_a_character_that_is_too_long_is_left_whole() -> None:
-    segments = split_long("xyz", "en", lambda part: 10 * len(part), 5)
-    assert texts(segments) == ["x", "y", "z"]
-
-
-def test_a_word_without_end_is_cut_into_letters() -> None:
-    segments = split_long("x" * 1000, "en", len, 64)
-    assert joined(segments) == "x" * 1000
-    assert max(map(len, texts(segments))) == 64
-    assert len(segments) == 16
 
 
 @pytest.mark.parametrize(

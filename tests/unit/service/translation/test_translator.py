@@ -20,50 +20,11 @@ from service.errors import (
 )
 from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
-from service.translation.segmentation import split_text
 from service.translation.translator import StreamDelta, Translator
 from tests.fake_runner import FakeRunner, echo
 from tests.unit.service.translation.translating import streamed, translating
 
 WHOLE = TranslateOptions(split_sentences=False)
-
-
-def echoed(tokenizer: Tokenizer, text: str) -> str:
-    """The output of a model that repeats its input, for a text of short sentences."""
-    return "".join(
-        segment.separator + (tokenizer.decode(tokenizer.encode(segment.text)))
-        if any(c.isalnum() for c in segment.text)
-        else segment.separator + segment.text
-        for segment in split_text(text, "en")
-    )
-
-
-async def test_texts_come_back_in_order_with_their_counts(tokenizer: Tokenizer) -> None:
-    texts = ["A dog runs. It barks!", "Two men.", "Ein Hund."]
-    async with translating(tokenizer) as setup:
-        results = await setup.translator.translate(texts)
-    assert [result.text for result in results] == texts
-    for text, result in zip(texts, results, strict=True):
-        num_tokens = sum(len(tokenizer.encode(s.text)) for s in split_text(text, "en"))
-        assert result.num_source_tokens == result.num_target_tokens == num_tokens
-        assert result.finish_reason is FinishReason.EOS
-        assert result.error is None
-        assert not result.was_split
-
-
-async def test_sentences_share_the_batch(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        await setup.translator.translate(["A dog runs. It barks. A man walks. He sings."])
-        assert setup.runner.plans[0].num_rows == 4
-
-
-async def test_white_space_is_kept(tokenizer: Tokenizer) -> None:
-    text = "\n\n  A dog runs.  It barks.\n\tA man:\r\n\r\n- walks\n * sings\n\n\n"
-    async with translating(tokenizer) as setup:
-        [result] = await setup.translator.translate([text])
-        deltas, _ = await streamed(setup.translator, text)
-    assert result.text == text
-    assert "".join(deltas) == text
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\r\n\u3000 ", "---", "😀 !", "\u200b", "..."])
@@ -77,17 +38,6 @@ async def test_what_says_nothing_comes_back_without_the_model(
     assert result.text == summary.text == "".join(deltas) == text
     assert result.finish_reason is FinishReason.EOS
     assert result.num_source_tokens == 0
-
-
-@pytest.mark.parametrize(
-    "text", ["x😀y", "a\x07b\x1b[0m", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "ⴰⵣⵓⵍ", "\ufeffBOM"]
-)
-async def test_any_script_is_translated(tokenizer: Tokenizer, text: str) -> None:
-    async with translating(tokenizer, language="und") as setup:
-        [result] = await setup.translator.translate([text])
-        assert setup.runner.plans
-    assert result.error is None
-    assert result.text == echoed(tokenizer, text)
 
 
 @settings(max_examples=60)
@@ -127,15 +77,6 @@ async def test_deltas_come_before_the_text_is_finished(tokenizer: Tokenizer) -> 
         setup.runner.release()
         rest = [event async for event in stream]
         assert isinstance(rest[-1], TextResult)
-
-
-async def test_without_splitting_a_text_is_one_sequence(tokenizer: Tokenizer) -> None:
-    text = "  A dog runs. It barks.\nA man.\n"
-    async with translating(tokenizer) as setup:
-        [result] = await setup.translator.translate([text], WHOLE)
-        assert setup.runner.plans[0].num_rows == 1
-    assert result.text == "  A dog runs. It barks. A man.\n"
-    assert not result.was_split
 
 
 @pytest.mark.parametrize("options", [TranslateOptions(), WHOLE], ids=["split", "whole"])

@@ -10,40 +10,12 @@ from model.bundle.tokenizer import Tokenizer
 from service.domain.requests import FinishReason, SearchOptions
 from service.engine.engine import EngineConfig
 from service.errors import (
-    DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
-    UnavailableError,
 )
-from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.options import TranslateOptions
 from tests.unit.service.translation.translating import streamed, translating
-
-
-@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
-async def test_a_bad_text_fails_alone(tokenizer: Tokenizer, bad: str) -> None:
-    async with translating(tokenizer) as setup:
-        results = await setup.translator.translate(["A dog.", bad, "A man."])
-        assert [result.text for result in results] == ["A dog.", "", "A man."]
-        error = results[1].error
-        assert isinstance(error, InvalidArgumentError)
-        assert error.field == "contents[1]"
-        assert results[1].finish_reason is None
-        with pytest.raises(InvalidArgumentError, match="content:"):
-            await streamed(setup.translator, bad)
-
-
-async def test_limits_are_named(tokenizer: Tokenizer) -> None:
-    limits = TranslatorLimits(max_texts=3, max_characters=10)
-    async with translating(tokenizer, limits=limits) as setup:
-        translator = setup.translator
-        assert len(await translator.translate(["x" * 10] * 3)) == 3
-        with pytest.raises(InvalidArgumentError, match=r"^contents: 4 texts, the limit is 3$"):
-            await translator.translate(["x"] * 4)
-        with pytest.raises(InvalidArgumentError, match=r"^contents\[1\]: 11 .* limit is 10$"):
-            await translator.translate(["x", "x" * 11])
-        with pytest.raises(InvalidArgumentError, match=r"^content: 11 characters"):
-            await streamed(translator, "x" * 11)
 
 
 @pytest.mark.parametrize("max_new_tokens", [0, -1, 65])
@@ -93,15 +65,6 @@ async def test_a_failing_step_fails_its_texts(tokenizer: Tokenizer) -> None:
             await streamed(setup.translator, "A dog.")
 
 
-async def test_a_deadline_ends_the_call(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        with pytest.raises(DeadlineExceededError):
-            await setup.translator.translate(["A dog."], deadline=setup.engine.now())
-        with pytest.raises(DeadlineExceededError):
-            async for _ in setup.translator.stream("A dog.", deadline=setup.engine.now()):
-                pass
-
-
 async def test_a_full_engine_refuses_but_returns_blank_texts(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer, config=EngineConfig(max_waiting=0)) as setup:
         setup.runner.hold()
@@ -114,40 +77,3 @@ async def test_a_full_engine_refuses_but_returns_blank_texts(tokenizer: Tokenize
         assert (await setup.translator.translate([" \n"]))[0].text == " \n"
         setup.runner.release()
         assert [results[0].text for results in await asyncio.gather(*calls)] == ["A dog."] * 4
-
-
-async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        setup.runner.hold()
-        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 500))
-        await asyncio.to_thread(setup.runner.wait_until_blocked)
-        stopping = asyncio.create_task(setup.engine.stop())
-        await asyncio.sleep(0)
-        setup.runner.release()
-        await stopping
-        with pytest.raises(UnavailableError):
-            await call
-
-
-async def test_cancelling_a_call_frees_all_its_rows(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        setup.runner.hold()
-        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 100))
-        await asyncio.to_thread(setup.runner.wait_until_blocked)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        setup.runner.release()
-        assert await setup.engine.drain(10.0)
-        assert len(setup.runner.plans) == 1
-
-
-async def test_closing_a_stream_frees_all_its_rows(tokenizer: Tokenizer) -> None:
-    async with translating(tokenizer) as setup:
-        stream = setup.translator.stream("A dog runs. It barks. " * 50)
-        async for _ in stream:
-            break
-        setup.runner.hold()
-        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
-        setup.runner.release()
-        assert await setup.engine.drain(10.0)

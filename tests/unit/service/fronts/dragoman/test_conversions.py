@@ -85,14 +85,6 @@ def test_each_option_of_attention_reaches_the_domain() -> None:
         assert found == expected != default
 
 
-def test_options_are_hashable() -> None:
-    """The translator keeps the engine's options of the last requests by them."""
-    message = pb.TranslateOptions()
-    message.search.sampling.seed = 1
-    message.search.suppressed_tokens.append("a")
-    assert len({options_of(message), options_of(message)}) == 1
-
-
 @pytest.mark.parametrize("size", [(1, 1), (3, 31), (5, 200), (700, 800)])
 async def test_weights_arrive_as_they_are(size: tuple[int, int]) -> None:
     matrices = [

@@ -7,12 +7,11 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
-from google.rpc import error_details_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.v1 import translation_pb2 as pb
-from service.calls.request_parsing import RequestParser, UndecodableError
+from service.calls.request_parsing import RequestParser
 from service.errors import InvalidArgumentError
 from service.fronts.http.request_json import JsonRequestParser, without_duplicates
 from service.fronts.status import status_of
@@ -74,27 +73,6 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"\ud800": 1}, "\\ud800"),
-        ({"options": {"\ud800": 1}}, "options.\\ud800"),
-        ({"options": "\ud800"}, "options"),
-        ({"options": {"priority": "\ud800"}}, "options.priority"),
-        ({"options": {"search": {"lengthPenalty": "\ud800"}}}, "options.search.lengthPenalty"),
-        ({"contents": ["a", "\udfff"]}, "contents"),
-        (["\ud800"], "body"),
-    ],
-)
-def test_half_a_surrogate_pair_is_refused_by_name(fields: Any, field: str) -> None:
-    with pytest.raises(InvalidArgumentError) as refused:
-        PARSER.parse("Translate", json.dumps(fields).encode())
-    assert refused.value.field == field
-    violation = error_details_pb2.BadRequest()
-    assert status_of(refused.value, "").details[0].Unpack(violation)
-    assert violation.field_violations[0].field == field
-
-
-@pytest.mark.parametrize(
     ("value", "kind"), [("hello", "a string"), ({"a": 1}, "an object"), (1, "a number")]
 )
 def test_a_list_that_is_none_is_named_without_its_content(value: Any, kind: str) -> None:
@@ -115,13 +93,6 @@ def test_an_empty_name_is_shown() -> None:
 def test_whole_surrogate_pairs_are_characters() -> None:
     message = PARSER.parse("Translate", b'{"contents": ["\\ud83d\\uDE00"]}')
     assert list(message.contents) == ["\U0001f600"]  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
-def test_other_encodings_are_refused(encoding: str) -> None:
-    data = json.dumps({"contents": ["a"]}).encode(encoding)
-    with pytest.raises(UndecodableError):
-        PARSER.parse("Translate", data)
 
 
 def test_names_are_compared_in_one_pass() -> None:
