@@ -1,7 +1,6 @@
 """Methods, messages and load that a server refuses, and engines that fail."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -23,53 +22,19 @@ from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from service.server import Server
 from tests.fake_runner import FakeRunner
+from tests.integration.neighbours import running_busy
 from tests.integration.servers import (
     Running,
     any_ports,
     fake_runner,
-    running_bundle,
     running_fake,
     served,
 )
 
-NEIGHBOURS = ["A dog is running.", "Two men are playing the guitar in the street. The lake."]
-
-
-@contextlib.asynccontextmanager
-async def other_requests(server: Running) -> AsyncIterator[None]:
-    """Four clients that translate during the `with` block; all their answers must be right.
-
-    Each gets an answer before the block begins and one after it, so that they surround it.
-    """
-    expected = (await server.client.translate(NEIGHBOURS)).translations
-    assert all(item.error is None and item.text for item in expected)
-    ended = asyncio.Event()
-    begun = asyncio.Semaphore(0)
-
-    async def client() -> None:
-        last = False
-        while not last:
-            last = ended.is_set()
-            batch = await server.client.translate(NEIGHBOURS)
-            assert batch.translations == expected
-            begun.release()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(client())
-        for _ in range(4):
-            await begun.acquire()
-        yield
-        ended.set()
-
 
 @pytest.fixture
 async def server(bundle_path: Path) -> AsyncIterator[Running]:
-    """A server of the tiny random model, busy with other requests."""
-    async with (
-        running_bundle(bundle_path, max_message_bytes=1_000_000, in_process=True) as made,
-        other_requests(made),
-    ):
+    async with running_busy(bundle_path) as made:
         yield made
 
 

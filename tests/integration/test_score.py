@@ -17,7 +17,6 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.bundle import Bundle
 from model.bundle.tokenizer import Tokenizer
-from tests.factories import tiny_bundle
 from tests.integration.servers import Running, dragoman, running_bundle
 
 TEXT = "A dog is running. Two men are playing!\n\n The lake."
@@ -69,18 +68,6 @@ async def test_pairs_are_scored_in_order_and_add_up(server: Running, tokenizer: 
         score.log_probability for score in batch.scores
     ]
     assert all(score.tokens == () for score in plain.scores)
-
-
-async def test_one_by_one_or_while_others_translate_scores_are_the_same(server: Running) -> None:
-    together = (await server.client.score(PAIRS, return_alignments="soft")).scores
-    busy = [
-        asyncio.ensure_future(server.client.translate([TEXT] * 8, search=Search(beam_size=2)))
-        for _ in range(3)
-    ]
-    for pair, expected in zip(PAIRS, together, strict=True):
-        [alone] = (await server.client.score([pair], return_alignments="soft")).scores
-        assert alone == expected  # to the last bit of every weight
-    await asyncio.gather(*busy)
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
@@ -226,22 +213,6 @@ async def test_an_old_bundle_translates_and_says_how_it_could_score(old_server: 
         assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_a_bundle_that_was_replaced_is_scored_and_aligned_as_it_was(
-    server: Running, bundle: Bundle, tmp_path: Path
-) -> None:
-    """Scoring is opened at first use, from the files with which the model was loaded."""
-    directory = Path(shutil.copytree(bundle.path, tmp_path / "bundle"))
-    other = tiny_bundle(tmp_path / "other", seed=1)
-    async with running_bundle(directory) as replaced:
-        shutil.rmtree(directory)
-        other.path.rename(directory)
-        old, new = server.client, replaced.client
-        expected = (await old.score(PAIRS, return_alignments="soft")).scores
-        assert (await new.score(PAIRS, return_alignments="soft")).scores == expected
-        aligned = (await old.translate([TEXT], return_alignments="soft")).translations
-        assert (await new.translate([TEXT], return_alignments="soft")).translations == aligned
-
-
 async def test_a_graph_that_was_written_over_fails_scores_alone(
     bundle: Bundle, tmp_path: Path
 ) -> None:
@@ -252,23 +223,6 @@ async def test_a_graph_that_was_written_over_fails_scores_alone(
             await server.client.score(PAIRS)
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert (await server.client.translate([TEXT])).translations[0].error is None
-
-
-async def test_metrics_count_scores(server: Running) -> None:
-    await server.client.score([*PAIRS, ("", "")])
-    await server.client.translate(["A dog."], return_alignments="hard")
-    registry = server.metrics.registry
-
-    def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(name, labels)
-
-    assert value("dragoman_requests_total", method="Score", code="OK") == 1
-    assert value("dragoman_scored_translations_total", model="tiny") == 4
-    assert value("dragoman_texts_total", code="INVALID_ARGUMENT") == 1
-    assert (value("dragoman_score_duration_seconds_sum", model="tiny") or 0.0) > 0.0
-    assert value("dragoman_score_queue_duration_seconds_count", model="tiny") == 4
-    assert value("dragoman_queue_duration_seconds_count", model="tiny") == 1
-    assert value("dragoman_finished_sentences_total", model="tiny", reason="eos") in (0, 1)
 
 
 async def test_the_threaded_client_scores_too(server: Running) -> None:
