@@ -87,15 +87,6 @@ def test_rates_and_too_small_samples(open_loop: Summary, closed_loop: Summary) -
     assert open_loop.target_tokens_per_second == pytest.approx(50.0, abs=0.1)
 
 
-def test_warm_up_is_left_out() -> None:
-    plan = LoadPlan(
-        "", rate=50, arrivals="constant", duration=SECONDS - STALL_AT - 5, warmup=STALL_AT + 5
-    )
-    summary = load(plan)
-    assert summary.num_requests == round(50 * plan.duration)
-    assert summary.latency.max == pytest.approx(SERVICE, abs=1e-6)
-
-
 def test_users_of_a_closed_loop_wait_for_their_answers() -> None:
     in_flight: list[int] = []
     server = OneAtATime(SERVICE)

@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from bench.load.capacity import CapacityTest
 from bench.load.coordinator import Coordinator
 from bench.load.errors import ServerError
 from bench.load.plan import LoadPlan
 from bench.load.results import read_results
 from bench.load.session import RunProgress, Session
-from bench.load.units import Slo
-from tests.load.fake_server import FakeServer, Stall, fake_server
+from tests.load.fake_server import FakeServer, fake_server
 
 TEXTS = ["one two three", "four five", "six"]
 
 
 def answer_at_once(server: FakeServer, number: int, context: Any) -> None:
     """Answer without a delay."""
-
-
-def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:
-    """As in the virtual-time tests, with a real server, sockets and processes.
-
-    40 requests arrive in the second of the stall, two in five of all. A single user sends one. A
-    slow machine makes latencies longer and none shorter.
-    """
-    plan = LoadPlan("", rate=40, arrivals="constant", duration=2.5, warmup=0.0)
-    with fake_server(Stall(0.002, first=30, seconds=1.0)) as server:
-        opened = Session(TEXTS).run(dataclasses.replace(plan, server=server.address)).summary()
-    with fake_server(Stall(0.002, first=10, seconds=1.0)) as server:
-        plan = LoadPlan(server.address, concurrency=1, duration=1.8, warmup=0.0)
-        closed = Session(TEXTS).run(plan).summary()
-    assert opened.num_requests == 100
-    assert opened.num_ok == 100
-    assert opened.latency.max is not None
-    assert opened.latency.max > 0.99
-    # Of the open loop's, one in ten waited for 0.75 s or more: (1 - 0.75) * 40 = 10 of 100.
-    nine_of_ten = opened.latency.at(90)
-    assert nine_of_ten is not None
-    assert nine_of_ten > 0.7
-    assert closed.latency.max is not None
-    assert closed.latency.max > 0.99
-    median, ninety = closed.latency.at(50), closed.latency.at(90)
-    assert median is not None
-    assert ninety is None or ninety < 0.5 * nine_of_ten
 
 
 def test_several_processes_send_each_request_once(tmp_path: Path) -> None:
@@ -104,19 +73,6 @@ def test_streams_are_timed_piece_by_piece() -> None:
     assert summary.first_token.mean + 2 * summary.token_gap.mean <= summary.latency.mean + 1e-6
 
 
-def test_errors_are_counted_by_code() -> None:
-    def refuse_every_other(server: FakeServer, number: int, context: Any) -> None:
-        if number % 2:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much")
-
-    with fake_server(refuse_every_other) as server:
-        plan = LoadPlan(server.address, rate=40, arrivals="constant", duration=1.0, warmup=0.0)
-        summary = Session(TEXTS).run(plan).summary()
-    assert summary.errors == {"RESOURCE_EXHAUSTED": 20}
-    assert summary.error_messages == {"RESOURCE_EXHAUSTED": "too much"}
-    assert summary.num_ok == 20
-
-
 def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_path: Path) -> None:
     answered = threading.Semaphore(0)
 
@@ -157,23 +113,3 @@ def test_no_server_is_an_error_that_names_the_address() -> None:
         address = server.address
     with pytest.raises(ServerError, match=address):
         Session(TEXTS).run(LoadPlan(address, rate=1))
-
-
-def test_a_search_for_the_capacity_keeps_every_trial(tmp_path: Path) -> None:
-    """Short trials, to see the whole of it work; what it decides is tested in virtual form."""
-
-    def refuse_after_sixty(server: FakeServer, number: int, context: Any) -> None:
-        if number >= 60:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
-
-    with fake_server(refuse_after_sixty) as server:
-        plan = LoadPlan(server.address, rate=20, duration=1.0, warmup=0.0)
-        search = CapacityTest(Session(TEXTS, Slo(50.0, 0.5)), plan, max_trials=3)
-        capacity = search.run(tmp_path / "out")
-    assert capacity.trials[0].rate == 20
-    assert len(capacity.trials) == len(list((tmp_path / "out" / "trials").iterdir()))
-    for directory in (tmp_path / "out" / "trials").iterdir():
-        assert read_results(directory).run.plan.arrivals == "poisson"
-    if len(capacity.trials) == 3:  # unless the machine was too busy to keep the schedule
-        assert not capacity.trials[-1].kept
-        assert "RESOURCE_EXHAUSTED" in capacity.trials[-1].why

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from pathlib import Path
 
@@ -108,16 +107,6 @@ def test_capacity_counts_only_trials_with_enough_samples(tmp_path: Path) -> None
     assert "<svg" in chart(capacity).render()
     write(tmp_path / "out", capacity, {})
     assert "Latency against offered rate" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_a_closed_loop_says_where_the_search_begins() -> None:
-    plan = LoadPlan("", concurrency=32, duration=90.0, warmup=0.0)
-    capacity = CapacityTest(PretendSession(["x"], SLO), plan).run()
-    assert rates(capacity)[0] == pytest.approx(22.5, rel=0.02)  # a tenth less than the closed loop
-    assert len(capacity.trials) <= 4
-    assert all(trial.summary.seconds >= 90 for trial in capacity.trials)  # the plan's duration
-    assert capacity.rate is not None
-    assert 20 / 1.1001 <= capacity.rate <= 20
 
 
 def test_a_closed_loop_without_answers_says_why() -> None:
@@ -287,8 +276,3 @@ def test_a_lost_trial_is_ended_early() -> None:
 def test_searches_that_make_no_sense(session: Session, plan: LoadPlan, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         CapacityTest(session, plan)
-
-
-def test_steps_grow_and_halve_on_a_geometric_scale() -> None:
-    exponents = [math.log(rate, 1.1) for rate in run_search(CapacitySearch(1.0), limit=2.0)]
-    assert exponents == pytest.approx([0, 2, 6, 14, 10, 8, 7])

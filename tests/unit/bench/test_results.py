@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -156,14 +155,6 @@ def test_a_report_of_nothing_says_so() -> None:
     html = render(empty)
     assert "No data." in html
     assert "interrupted" in html
-
-
-def test_raw_samples_are_compressed_lines_with_a_header(tmp_path: Path) -> None:
-    write(tmp_path / "run", made())
-    with gzip.open(tmp_path / "run" / "samples.jsonl.gz", "rt") as file:
-        lines = [json.loads(line) for line in file]
-    assert lines[0][:4] == ["number", "scheduled", "sent", "ended"]
-    assert len(lines) == 1 + 202
 
 
 def test_thinning_keeps_the_outliers() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import pytest
 
@@ -61,14 +60,6 @@ def test_too_few_scrapes_say_nothing() -> None:
     one = Snapshot(3.0, {}, {}, {})
     assert server_figures([], 0, 10) is None
     assert server_figures([one], 0, 10) is None
-
-
-def test_what_a_models_own_process_takes_counts_as_the_servers() -> None:
-    alone, with_model = ServerMetrics(), ServerMetrics()
-    ModelMetrics(with_model, "m").set_process(os.getpid())
-    name = "process_resident_memory_bytes"
-    memory = Snapshot.parse(page(alone), 0.0).values[name]
-    assert Snapshot.parse(page(with_model), 0.0).values[name] == pytest.approx(2 * memory, rel=0.1)
 
 
 def test_scrapes_nearest_to_the_measured_time_bound_it() -> None:

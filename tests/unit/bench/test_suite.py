@@ -20,10 +20,9 @@ from bench.suite import report as suite_report
 from bench.suite.agreement import compare_translations, read, write
 from bench.suite.artifacts import Artifacts, Models, speed_texts
 from bench.suite.estimate import load_seconds
-from bench.suite.points import ENGINE, FULL, PLANS, QUICK, THOROUGH, Load, SuitePlan, own_system
+from bench.suite.points import ENGINE, FULL, QUICK, THOROUGH, Load, SuitePlan, own_system
 from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
-from bench.suite.sweep import isas_here, workers_and_threads
 from bench.suite.systems import System, running
 from model.bundle.processor import num_usable_cores
 from tests.unit.bench.samples import open_run, sample
@@ -153,13 +152,6 @@ def test_the_readme_gets_the_tables_between_its_marks(report: Path, tmp_path: Pa
         recompute.main(report, readme)
 
 
-def test_users_of_a_closed_loop_may_wait_for_their_turn_with_us_as_with_others() -> None:
-    assert own_system("dragoman", Load(concurrency=64, beam_size=4)).settings == {
-        "max_queue_seconds": 60.0
-    }
-    assert own_system("dragoman", Load(share=1.5)).settings == {}, "what it refuses is shown"
-
-
 def test_only_runs_that_came_to_their_end_are_not_made_again(tmp_path: Path) -> None:
     directory = store(tmp_path, "closed-8", own_system("dragoman"), 0.1)
     assert completed(directory) is not None
@@ -185,40 +177,6 @@ def test_loads_become_plans() -> None:
         "closed-64",
         "open-80pct",
     ]
-
-
-def test_a_beam_is_searched_as_ctranslate2_searches_it() -> None:
-    plan = Load(concurrency=16, beam_size=4).plan("server:1", 20.0, 3.0, reference=0.0)
-    assert (plan.beam_size, plan.early_stopping) == (4, "first")
-    assert Load(concurrency=16, beam_size=4).name == "closed-16-beam4"
-    assert Load(share=1.5, of_own=True).name == "own-150pct"
-
-
-def test_the_full_benchmark_covers_what_is_promised() -> None:
-    for plan in (FULL, THOROUGH):
-        assert set(plan.closed) == {1, 4, 16, 64}
-        assert set(plan.shares) == {0.25, 0.5, 0.8, 1.0, 1.5}
-        assert set(plan.precisions) == {"int8", "fp32"}
-        assert set(plan.beam_sizes) == {1, 4}
-        assert set(plan.systems) == {"dragoman", "ctranslate2", "static", "per-request"}
-        assert plan.trial_seconds >= 60
-        assert plan.repetitions >= 2
-        pair = {"dragoman", "ctranslate2"}
-        assert all(
-            pair <= set(plan.systems_at(load, is_first))
-            for load in plan.loads
-            for is_first in (True, False)
-            if not load.of_own
-        )
-    for plan in (FULL, THOROUGH, ENGINE):
-        settings = plan.sweep.settings
-        pairs = {(s["inter_threads"], s["intra_threads"]) for s in settings}
-        assert pairs == set(workers_and_threads(num_usable_cores()))
-        assert {s["max_batch"] for s in settings} == {8, 16, 32, 64}
-        assert {s["window_ms"] for s in settings} == {0.0, 2.0, 5.0}
-        assert {s.get("isa", "") for s in settings} == set(isas_here("", "AVX512"))
-        assert plan.reference == "capacity"
-    assert set(PLANS) == {"quick", "full", "thorough", "overload", "smoke"}
 
 
 def on_two_cores(plan: SuitePlan) -> SuitePlan:
@@ -273,18 +231,6 @@ def test_differing_translations_are_counted_and_kept(tmp_path: Path, report: Pat
 
 def artifacts(tmp_path: Path) -> Artifacts:
     return Artifacts("base", "int8", tmp_path / "bundle", tmp_path / "ct2", tmp_path / "texts")
-
-
-def test_command_lines(tmp_path: Path) -> None:
-    made = artifacts(tmp_path)
-    ours = System("dragoman", {"max_rows": 32}).command(made)
-    assert ours[:3] == ["-m", "cli.main", "serve"]
-    assert ours[-2:] == ["--max-rows", "32"]
-    peer = System("ctranslate2", {"inter_threads": 2}).command(made)
-    assert str(made.converted) in peer
-    assert peer[-1] == "int8"
-    fp32 = dataclasses.replace(made, precision="fp32")
-    assert System("ctranslate2").command(fp32)[-1] == "float32"
 
 
 def test_a_system_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from bench.benchmark import Interrupted, Measurement, run_measurements
 from bench.load.errors import LoadError
 from bench.suite import run as suite_run
 from bench.suite.artifacts import Artifacts, Models
-from bench.suite.points import FULL, OWN, PEER, Load, SuitePlan
+from bench.suite.points import FULL, Load, SuitePlan
 from bench.suite.run import measurements
 from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Settings, Sweep, sweep_settings
@@ -169,12 +169,6 @@ def test_ctrl_c_is_no_problem_to_pass_over(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Models, "prepare", lambda *_: made)
     with pytest.raises(Interrupted):
         run_measurements(measurements(PLAN, tmp_path, Models(checkpoint=None)))
-
-
-def test_systems_that_are_compared() -> None:
-    load = Load(concurrency=4)
-    assert set(PLAN.systems_at(load, is_first=True)) == {OWN, PEER, "static", "per-request"}
-    assert set(PLAN.systems_at(load, is_first=False)) == {OWN, PEER}
 
 
 class Clock:

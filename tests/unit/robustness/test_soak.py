@@ -19,23 +19,11 @@ from tests.robustness.soak import report
 from tests.robustness.soak.ageing import PERCENTILES, Pair, compare, growth
 from tests.robustness.soak.canceller import Canceller
 from tests.robustness.soak.drift import MIN_POINTS, interval, quarters, trend
-from tests.robustness.soak.minutes import TimeSlice, high_percentile, time_slices
-from tests.robustness.soak.run import BEAMS, STREAMS, UNARY, SoakPlan, collect, mean_weight
+from tests.robustness.soak.minutes import TimeSlice, time_slices
+from tests.robustness.soak.run import BEAMS, STREAMS, UNARY, SoakPlan, collect
 from tests.unit.bench.samples import open_run
 
 MINUTES = np.arange(60) * 60.0
-
-
-def test_a_line_is_found_exactly() -> None:
-    line = trend(MINUTES.tolist(), (100 + 0.5 * MINUTES).tolist())
-    assert line is not None
-    assert (line.slope, line.low, line.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert line.share(line.slope) == pytest.approx(0.5 * 59 * 60 / (100 + 0.5 * 59 * 30))
-    assert not line.stays(0.01)
-
-
-def test_too_few_points_say_nothing() -> None:
-    assert trend(MINUTES[: MIN_POINTS - 1].tolist(), [1.0] * (MIN_POINTS - 1)) is None
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
@@ -66,24 +54,6 @@ def test_intervals_of_a_mean_hold_it_as_often_as_they_say() -> None:
     assert interval([1.0]) is None
 
 
-def test_noise_is_no_growth_and_a_leak_is() -> None:
-    draw = np.random.default_rng(2)
-    flat = 4e8 + 1e5 * draw.standard_normal(60)
-    leak = flat + 3e7 * MINUTES / 3600
-    for values, stays in ((flat, True), (leak, False)):
-        line = trend(MINUTES.tolist(), values.tolist())
-        assert line is not None
-        assert line.stays(0.01) is stays
-
-
-def test_what_is_too_noisy_to_say_does_not_stay() -> None:
-    draw = np.random.default_rng(2)
-    line = trend(MINUTES.tolist(), (1 + 0.5 * draw.standard_normal(60)).tolist())
-    assert line is not None
-    assert line.share(line.low) < 0.1 < line.share(line.high)
-    assert not line.stays(0.1)
-
-
 def test_quarters_see_a_step_whatever_the_spikes() -> None:
     step = [1.0] * 20 + [1.5] * 20
     step[3] = step[35] = 100.0
@@ -104,10 +74,6 @@ def test_spans_count_what_was_due_in_them() -> None:
     assert first.p50 == pytest.approx(0.1, rel=0.01)
     assert second.p50 == pytest.approx(0.3, rel=0.01)
     assert (first.memory_bytes, second.memory_bytes) == (3e6, 8e6)
-
-
-def test_percentiles_that_few_samples_can_tell() -> None:
-    assert [high_percentile(count) for count in (5000, 500, 150, 3)] == [99, 95, 90, 90]
 
 
 def quiet_soak() -> report.Soak:
@@ -313,19 +279,6 @@ async def test_a_failed_request_ends_the_comparison() -> None:
         fake.server.stop(None)
 
 
-async def test_refusals_of_calls_to_be_cancelled_are_counted_by_code() -> None:
-    fake = FakeServer(refuse)
-    # Long enough for refusals to come first, however busy the machine.
-    canceller = Canceller(fake.address, ["a"], rate=100.0, patience=3.0)
-    try:
-        await canceller.run(0.3)
-    finally:
-        fake.server.stop(None)
-    assert canceller.num_answered == 0
-    assert set(canceller.errors) == {"RESOURCE_EXHAUSTED"}
-    assert canceller.messages == {"RESOURCE_EXHAUSTED": "full"}
-
-
 @pytest.mark.parametrize(
     ("code", "count", "passes"),
     [("RESOURCE_EXHAUSTED", 3, True), ("RESOURCE_EXHAUSTED", 5, False), ("INTERNAL", 1, False)],
@@ -348,7 +301,3 @@ def test_a_refused_call_to_be_cancelled_is_a_refusal_like_any_other(
     assert f"{code}: why" in report.render(soak)
     (verdict,) = [one for one in report.criteria(soak) if "fails" in one.what]
     assert verdict.kept is passes
-
-
-def test_a_beam_is_heavier_than_a_greedy_request() -> None:
-    assert mean_weight() == pytest.approx(0.985 + 4 * 0.015)
