@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,9 @@ import transformers
 from bench.submission import submit_many
 from dragoman.client import Search
 from export.bundle_writer import ExportOptions
-from export.huggingface.directory import ModelDirectory
-from export.huggingface.vocabularies import read_vocabularies
 from export.huggingface.writer import write_huggingface
 from export.importer import Imported, import_directory
 from model.bundle.bundle import Bundle
-from model.bundle.config import ModelConfig
 from model.bundle.piece_tokenizer import PieceTokenizer
 from model.network.checkpoint import save_checkpoint
 from service.domain.requests import (
@@ -36,8 +32,6 @@ from tests import foreign_models
 from tests.factories import random_model, tiny_config, tiny_tokenizer
 from tests.integration.servers import running_bundle
 
-# Real OPUS-MT vocabularies, a directory each, as they are published; not part of the project.
-VOCABULARIES = "DRAGOMAN_VOCABULARIES"
 MAX_NEW_TOKENS = 25
 
 
@@ -264,24 +258,6 @@ def test_special_symbols_in_a_text_stay_text(case: Case) -> None:
     special = {config.eos_id, config.pad_id, *case.ours.vocabulary.special_ids} - {config.unk_id}
     for text in ("</s>", "<pad>", "a </s> b <pad>", "<unk>", "__de__", "deu_Latn", "de_DE"):
         assert not special & set(case.ours.encode(text)[len(prefix) :])
-
-
-@pytest.mark.parametrize("name", ["opus-mt-en-mg", "opus-mt-tc-big-fr-en"])
-def test_real_vocabularies(name: str) -> None:
-    root = os.environ.get(VOCABULARIES)
-    if root is None:
-        pytest.skip(f"{VOCABULARIES} names no directory of real OPUS-MT vocabularies")
-    path = Path(root) / name
-    directory = ModelDirectory.read(path)
-    vocabularies = read_vocabularies(directory, "en", "mg")
-    fields = directory.config
-    config = ModelConfig(
-        vocabularies.num_pieces, 8, 1, 1, 1, 8,
-        pad_id=fields["pad_token_id"], bos_id=fields["pad_token_id"],
-        eos_id=fields["eos_token_id"], unk_id=vocabularies.unk_id,
-    )  # fmt: skip
-    theirs = transformers.AutoTokenizer.from_pretrained(path)
-    check_tokenizer(theirs, vocabularies.tokenizer(config), foreign_models.lines(10_000), 2000)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -138,13 +138,6 @@ async def test_at_load_64(case: Case, options: SearchOptions) -> None:
     assert len({tuple(result.token_ids) for result in results}) > NUM_SENTENCES / 2
 
 
-@pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
-async def test_alone(case: Case, options: SearchOptions) -> None:
-    """The engine has only the rows that one search needs, so each search runs alone."""
-    results = await search(case.bundle, case.sources[:50], options, max_rows=options.beam_size)
-    check(case, results, options)
-
-
 async def test_wider_than_the_bundle_s_own_candidates(tmp_path: Path) -> None:
     model = random_model(tiny_config(), seed=5)
     bundle = tiny_bundle(tmp_path / "bundle", model=model, top_k=1)

@@ -206,22 +206,6 @@ def test_a_sentence_in_a_batch_is_translated_as_alone(
         assert close(greedy[row], greedy_search(model, alone, None, limit)[0])
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: f"beam{options.beam_size}")
-def test_scores_are_what_the_model_gives_and_the_list_is_sorted(options: BeamOptions) -> None:
-    model = make(20, 4, sharpness=4.0)
-    source, mask = random_batch(5, 6, 20)
-    for row, hypotheses in enumerate(beam_search(model, source, mask, options, 10)):
-        alone = source[row : row + 1, : int(mask[row].sum())]
-        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
-        assert len({(h.token_ids, h.finished) for h in hypotheses}) == len(hypotheses)
-        for hypothesis in hypotheses:
-            tokens = [*hypothesis.token_ids, *([EOS] if hypothesis.finished else [])]
-            log_probs = token_log_probs(model, alone, tokens)
-            assert hypothesis.log_probs == pytest.approx(log_probs, abs=1e-5)
-            score = options.score(sum(log_probs), len(tokens))
-            assert hypothesis.score == pytest.approx(score, abs=1e-5)
-
-
 def test_the_default_limit_is_the_one_that_serving_uses() -> None:
     model = make(20, max_positions=60)
     with torch.no_grad():
@@ -280,19 +264,6 @@ def test_best_tokens_orders_equals_by_id(data: st.DataObject, vocab_size: int, c
         assert row_log_probs == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_ending_does_not_take_a_place_in_the_beam() -> None:
-    """That is what the pool of 2k is for: k can go on, whatever ends."""
-    model = make(8)
-    with torch.no_grad():  # the same probabilities at every step: EOS, then 4, then 5
-        assert model.output_projection.bias is not None
-        model.output_projection.weight.zero_()
-        model.output_projection.bias.fill_(-5.0)
-        model.output_projection.bias[[EOS, 4, 5]] = torch.tensor([0.0, -0.1, -0.15])
-    options = BeamOptions(2, 2, length_penalty=2.0, early_stopping="first")
-    (found,) = beam_search(model, torch.tensor([[4, EOS]]), None, options, 5)
-    assert [hypothesis.token_ids for hypothesis in found] == [(4,), (5,)]
-
-
 # --- One sentence's beam, with scripted probabilities ---------------------------------------------
 
 A, B, C = 4, 5, 6
@@ -342,15 +313,6 @@ def test_equal_candidates_go_by_beam_and_then_by_token() -> None:
     assert [hypothesis.token_ids for hypothesis in beam.running] == [(A, B), (A, C)]
 
 
-def test_an_end_outside_the_best_k_does_not_count() -> None:
-    beam = ReferenceBeam(BeamOptions(2), 9, EOS)
-    assert beam.advance([[A, B, EOS, C]], [[-1.0, -2.0, -3.0, -4.0]]) == [(0, A), (0, B)]
-    assert beam.finished == []
-    beam = ReferenceBeam(BeamOptions(2), 9, EOS)
-    assert beam.advance([[A, EOS, B, C]], [[-1.0, -2.0, -3.0, -4.0]]) == [(0, A), (0, B)]
-    assert [hypothesis.token_ids for hypothesis in beam.finished] == [()]
-
-
 @pytest.mark.parametrize(
     ("early_stopping", "length_penalty", "steps"),
     [("first", 1.0, 1), ("heuristic", 1.0, 1), ("never", 1.0, 3), ("never", 0.0, 1)],
@@ -371,27 +333,3 @@ def test_when_a_sentence_stops(
     best = beam.finished[0]
     assert best.token_ids == ((A, B) if steps == 3 else ())
     assert best.score == pytest.approx(-1.4 / 3 if steps == 3 else -1.0)
-
-
-@pytest.mark.parametrize("early_stopping", ["heuristic", "never"])
-def test_a_sentence_stops_when_the_best_running_one_is_only_as_good(
-    early_stopping: EarlyStopping,
-) -> None:
-    beam = ReferenceBeam(BeamOptions(1, 1, 0.0, "power", early_stopping), 9, EOS)
-    assert beam.advance([[EOS, A]], [[-1.0, -1.0]]) == []
-    assert beam.done
-
-
-def test_heuristic_goes_on_while_a_running_hypothesis_is_better() -> None:
-    def choose(tokens: tuple[int, ...]) -> dict[int, float]:
-        if not tokens:
-            return {A: -0.1, EOS: -3.0, B: -3.1}
-        if tokens == (A,):
-            return {C: -0.1, EOS: -4.0, B: -5.0}
-        return {EOS: -0.1, A: -7.0, B: -7.5}
-
-    stops: list[tuple[EarlyStopping, int]] = [("first", 2), ("heuristic", 3)]
-    for early_stopping, expected in stops:
-        beam = ReferenceBeam(BeamOptions(2, 2, 0.0, "power", early_stopping), 9, EOS)
-        assert play(beam, choose) == expected
-    assert beam.finished[0].token_ids == (A, C)
