@@ -182,7 +182,8 @@ def zipped(parts: Mapping[str, bytes | str], method: int = zipfile.ZIP_DEFLATED)
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", method) as target:
         for name, content in parts.items():
-            target.writestr(name, content)
+            # The same bytes at any time.
+            target.writestr(zipfile.ZipInfo(name), content, method)
     return output.getvalue()
 
 

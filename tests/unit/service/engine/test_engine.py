@@ -19,7 +19,6 @@ from service.errors import (
     DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
-    RequestCancelledError,
     ResourceExhaustedError,
 )
 from tests.fake_runner import FakeRunner
@@ -79,21 +78,6 @@ async def test_who_listens_late_misses_nothing() -> None:
         assert [token async for tokens in generation for token in tokens] == [11, 12, 13, 14]
 
 
-async def test_a_request_joins_the_step_after_it_came() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
-    async with serving(runner) as engine:
-        submit(engine, request(10))
-        await held(runner)
-        second = submit(engine, request(11))
-        runner.allow()
-        await held(runner)
-        runner.allow()
-        await held(runner)
-        assert [plan.num_rows for plan in runner.plans] == [1, 2]
-        second.cancel()
-
-
 async def test_what_does_not_fit_is_refused_at_once() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
@@ -151,24 +135,6 @@ async def test_what_the_model_cannot_do_is_refused(
 def test_no_tokens_at_all_is_not_an_option() -> None:
     with pytest.raises(InvalidArgumentError, match="max_new_tokens"):
         SearchOptions(max_new_tokens=0)
-
-
-async def test_cancelled_while_it_waits_never_runs() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
-    async with serving(runner) as engine:
-        submit_many(engine, [request(10)] * 4)
-        await held(runner)
-        waiting = submit(engine, request(11))
-        waiting.cancel()
-        runner.allow()
-        result = await waiting.result()
-        assert result.finish_reason is FinishReason.CANCELLED
-        assert isinstance(result.error, RequestCancelledError)
-        assert engine._admission.num_taken == 4
-        runner.release()
-        assert await engine.drain(10.0)
-    assert sum(len(plan.encodes) for plan in runner.plans) == 4
 
 
 async def test_nobody_is_refused_for_those_who_gave_up() -> None:
@@ -245,22 +211,6 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
 
 
-async def test_nobody_steps_beyond_its_deadline() -> None:
-    runner, clock = FakeRunner(LIMITS, endless), Clock()
-    runner.hold()
-    async with serving(runner, clock=clock) as engine:
-        generation = submit(engine, request(10, deadline=clock.now + 5))
-        await held(runner)
-        runner.allow(3)
-        await held(runner)
-        clock.now += 5
-        runner.release()
-        result = await generation.result()
-    assert result.finish_reason is FinishReason.DEADLINE
-    assert result.token_ids == [10, 11, 12, 13]
-    assert len(runner.plans) == 4
-
-
 async def test_a_failing_step_fails_its_requests_and_no_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -282,18 +232,6 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     [record] = [r for r in caplog.records if r.name == "service.batching.step_loop"]
     assert all(f"r{i}" in record.getMessage() for i in range(4))
     assert record.exc_info is not None
-
-
-async def test_every_step_is_told_and_every_first_token_once() -> None:
-    runner, recorder = FakeRunner(LIMITS, endless), Recorder()
-    async with serving(runner, observer=recorder) as engine:
-        result = await submit(engine, request(10)).result()
-        others = [generation.result() for generation in submit_many(engine, [request(11)] * 4)]
-        await asyncio.gather(*others)
-        await settled()
-    length = len(result.token_ids)
-    assert recorder.rows == [1] * length + [4] * length
-    assert len(recorder.first_tokens) == recorder.encodes == 5
 
 
 async def test_what_came_before_a_failing_step_is_kept() -> None:

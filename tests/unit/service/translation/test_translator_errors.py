@@ -77,3 +77,16 @@ async def test_a_full_engine_refuses_but_returns_blank_texts(tokenizer: Tokenize
         assert (await setup.translator.translate([" \n"]))[0].text == " \n"
         setup.runner.release()
         assert [results[0].text for results in await asyncio.gather(*calls)] == ["A dog."] * 4
+
+
+async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer) as setup:
+        setup.runner.hold()
+        call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 500))
+        await asyncio.to_thread(setup.runner.wait_until_blocked)
+        stopping = asyncio.create_task(setup.engine.stop())
+        await asyncio.sleep(0)
+        setup.runner.release()
+        await stopping
+        with pytest.raises(UnavailableError):
+            await call

@@ -52,11 +52,10 @@ from service.worker.messages import (
     framed,
 )
 from service.worker.opening import OpenModel
-from service.worker.process import ModelProcess
 from tests import process_models
 from tests.fake_scorer import FakeScorer
 from tests.process_models import FAILING, LIMITS
-from tests.searches import entries_of, ids, submitted
+from tests.searches import entries_of, submitted
 from tests.unit.service.worker.serving import EOS, predicted, request, serving
 
 
@@ -139,40 +138,6 @@ async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) 
         assert (await staying.result()).token_ids == list(range(10, 30))
         staying.cancel()  # who has ended is not there any more: nothing happens
         assert engine._admission.num_taken == 0
-
-
-class Listening:
-    """Remembers the events of a loop."""
-
-    def __init__(self) -> None:
-        self.events: list[Events] = []
-        self.end = asyncio.Event()
-
-    def on_events(self, events: Events) -> None:
-        self.events.append(events)
-
-    def on_end(self, failed: bool) -> None:
-        assert not failed
-        self.end.set()
-
-
-async def test_events_are_of_the_requests_that_were_added() -> None:
-    process, listener = ModelProcess("a-model", process_models.touchy), Listening()
-    steps = process.steps(EngineConfig(), listener)
-    steps.start()
-    requests = [submitted(request(10, 11 + i), 40) for i in range(9)]
-    steps.add(requests)
-    while sum(len(events.finished) for events in listener.events) < len(requests):
-        await asyncio.sleep(0.001)
-    iterations = [iteration for events in listener.events for iteration in events.iterations]
-    admitted = [number for iteration in iterations for number in iteration.admitted]
-    assert admitted == ids(requests)
-    finished = [one for events in listener.events for one in events.finished]
-    assert sorted(ids(finished)) == ids(requests)
-    steps.stop()
-    await listener.end.wait()
-    await asyncio.to_thread(steps.join)
-    assert process.exit_status == 0
 
 
 def test_the_process_keeps_no_requests() -> None:

@@ -123,6 +123,13 @@ async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() 
         (errors.DeadlineExceededError("late"), grpc.StatusCode.DEADLINE_EXCEEDED),
         (errors.RequestCancelledError("gone"), grpc.StatusCode.CANCELLED),
         (errors.UnavailableError("draining"), grpc.StatusCode.UNAVAILABLE),
+        (
+            errors.QuotaError("all", 60.0, errors.QuotaKind.REQUESTS),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ),
+        (errors.UnauthenticatedError("no key"), grpc.StatusCode.UNAUTHENTICATED),
+        (errors.PermissionDeniedError("not this model"), grpc.StatusCode.PERMISSION_DENIED),
+        (errors.KeysUnavailableError("no keys"), grpc.StatusCode.UNAVAILABLE),
         (errors.InternalError("secret"), grpc.StatusCode.INTERNAL),
         (RuntimeError("secret"), grpc.StatusCode.INTERNAL),
     ],
