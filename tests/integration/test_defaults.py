@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bench.processes import descendants
 from dragoman import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -25,12 +26,6 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 LISTENS = "0A"
 WORD = "Xylophon"  # of every text here
 UNKNOWN_KEY = "drg_0123456789abcdef_" + "A" * 43
-
-
-def processes(root: int) -> list[int]:
-    """A process and all its descendants."""
-    children = Path(f"/proc/{root}/task/{root}/children").read_text(encoding="ascii").split()
-    return [root, *(pid for child in children for pid in processes(int(child)))]
 
 
 def listening(pids: list[int]) -> list[str]:
@@ -55,7 +50,7 @@ def listening(pids: list[int]) -> list[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_two_ports_listen_and_only_on_loopback(bundle_path: Path) -> None:
     async with server_process("--model", bundle_path) as server:
-        addresses = listening(processes(server.process.pid))
+        addresses = listening([server.process.pid, *descendants(server.process.pid)])
         port = int(server.address.rpartition(":")[2])
     assert len(addresses) == 2
     assert {address.rpartition(":")[0] for address in addresses} <= LOOPBACK

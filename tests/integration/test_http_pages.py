@@ -18,20 +18,10 @@ SAME, OTHER = "localhost:1", "evil.example:1"
     ("allowed", "host", "origin", "status"),
     [
         ((), SAME, None, 200),
-        ((), "LOCALHOST", "http://localhost", 200),
-        ((), "127.0.0.1:1", "http://127.0.0.1:1", 200),
-        ((), "[::1]:1", "http://[::1]:1", 200),
-        ((), "192.0.2.1", None, 200),
         ((), "[::1]evil.example", None, 400),
         ((), OTHER, None, 403),
-        ((), OTHER, f"http://{OTHER}", 403),
         ((), SAME, f"http://{OTHER}", 403),
-        ((), SAME, "http://localhost:2", 403),
-        ((), SAME, "null", 403),
         (("public.example",), "public.example", "https://public.example", 200),
-        (("public.example",), SAME, "https://public.example", 200),  # a proxy with its own Host
-        (("public.example",), OTHER, None, 403),
-        (("public.example",), SAME, f"http://{OTHER}", 403),
     ],
 )
 async def test_pages_of_other_sites_are_refused(

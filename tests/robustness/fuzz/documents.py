@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import random
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from service.calls.backend import DOCUMENT_LIMITS as LIMITS
@@ -25,70 +24,20 @@ from tests.robustness.fuzz.mutations import (
 )
 from tests.robustness.fuzz.target import expect
 from tests.robustness.fuzz.xml_changes import DEEP, xml_changed, xml_flood
+from tests.unit.service.documents.samples import (
+    CATALOGUE,
+    ODT_CONTENT,
+    SUBTITLES,
+    XLIFF_1,
+    XLIFF_2,
+    zipped,
+)
 
 # The texts that are written here may be packed better than those that were read.
 _LIMITS_OF_WRITTEN = dataclasses.replace(LIMITS, max_ratio=10 * LIMITS.max_ratio)
 _HUGE_SHARE = 0.0005
 _OTHERS = tuple(READERS)
 
-_SUBTITLES = """\
-1
-00:00:01,000 --> 00:00:02,000
-{\\an8}Hello <i>dear</i>
-big world
-
-2
-00:00:03,000 --> 00:00:04,000
-- Who is it?
-- Me & you.
-"""
-_CATALOGUE = """\
-# A comment.
-msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\\n"
-"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
-
-#: a.c:1
-#, fuzzy, c-format
-#| msgid "Opened %s"
-msgid "Open %s now\\n"
-msgstr "Schließe %s\\n"
-
-msgctxt "menu"
-msgid "One file"
-msgid_plural "%d files"
-msgstr[0] ""
-msgstr[1] ""
-
-msgid ""
-"Two "
-"lines"
-msgstr ""
-
-#~ msgid "obsolete"
-#~ msgstr "alt"
-"""
-_XLIFF = """\
-<?xml version='1.0' encoding='UTF-8'?>
-<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">
-  <file original="x" source-language="en" target-language="de" datatype="plaintext"><body>
-    <trans-unit id="1"><source>Hello <g id="1">dear</g> <x id="2"/>world &amp; all</source>
-    </trans-unit>
-    <trans-unit id="2"><source>Done</source><target>Fertig</target></trans-unit>
-    <trans-unit id="3" translate="no"><source>Keep</source></trans-unit>
-    <trans-unit id="4"><source>Press <ph id="1">%s</ph></source><target/></trans-unit>
-  </body></file>
-</xliff>
-"""
-_XLIFF_2 = """\
-<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
-  <file id="f"><unit id="1">
-    <segment id="s1"><source>Hello <pc id="1">dear</pc> world</source></segment>
-    <segment id="s2" state="final"><source>Done</source><target>Fertig</target></segment>
-  </unit></file>
-</xliff>
-"""
 _WORD = """\
 <?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>\
@@ -100,18 +49,6 @@ _WORD = """\
 <w:tbl><w:tr><w:tc><w:p><w:r><w:t>Cell one</w:t></w:r></w:p></w:tc></w:tr></w:tbl>\
 <w:p><w:r><w:fldChar w:fldCharType="begin"/><w:instrText>PAGE</w:instrText>\
 <w:fldChar w:fldCharType="end"/></w:r></w:p><w:sectPr/></w:body></w:document>"""
-_OPEN = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" \
-xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" \
-xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"><office:body><office:text>\
-<text:h text:outline-level="1">A heading</text:h>\
-<text:p>Some <text:span text:style-name="T1">bo</text:span>\
-<text:span text:style-name="T1">ld</text:span> text<text:note text:id="n1">\
-<text:note-citation>1</text:note-citation><text:note-body><text:p>The note</text:p>\
-</text:note-body></text:note> here.<text:s text:c="2"/>End</text:p><text:p>12</text:p>\
-<text:p><draw:frame><draw:text-box><text:p>In a box</text:p></draw:text-box></draw:frame></text:p>\
-</office:text></office:body></office:document-content>"""
 _OPEN_TYPE = "application/vnd.oasis.opendocument.text"
 _LINES = (
     "00:00:01,000 --> 00:00:02,000", "-->", "99:99:99,999 --> 0", "\n\n", "- ", "{\\an8}", "<i>",
@@ -236,7 +173,7 @@ class SubtitleFiles(_TextFiles):
     share: ClassVar[float] = 3
     what: ClassVar[str] = "documents .srt, likewise"
     extension: ClassVar[str] = ".srt"
-    samples: ClassVar[Sequence[str]] = (_SUBTITLES,)
+    samples: ClassVar[Sequence[str]] = (SUBTITLES,)
 
 
 class Catalogues(_TextFiles):
@@ -246,7 +183,7 @@ class Catalogues(_TextFiles):
     share: ClassVar[float] = 4
     what: ClassVar[str] = "documents .po, likewise"
     extension: ClassVar[str] = ".po"
-    samples: ClassVar[Sequence[str]] = (_CATALOGUE,)
+    samples: ClassVar[Sequence[str]] = (CATALOGUE,)
     stays: ClassVar[bool] = False
 
 
@@ -257,7 +194,7 @@ class XliffFiles(_TextFiles):
     share: ClassVar[float] = 4
     what: ClassVar[str] = "documents .xliff, likewise: entity bombs, 100,000 levels"
     extension: ClassVar[str] = ".xliff"
-    samples: ClassVar[Sequence[str]] = (_XLIFF, _XLIFF_2)
+    samples: ClassVar[Sequence[str]] = (XLIFF_1, XLIFF_2)
     stays: ClassVar[bool] = False
 
     def _file(self, rng: random.Random) -> bytes:
@@ -283,7 +220,7 @@ class _Archives(_Documents):
             parts[rng.choice(("../" + name, "/etc/x", name.upper(), "a/" * 100, "x\0y"))] = (
                 parts.pop(name) if rng.random() < 0.5 else b"x"
             )
-        data = _zipped(parts, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)))
+        data = zipped(parts, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)))
         return _lying(rng, data) if rng.random() < 0.15 else data
 
     def _flood(self, rng: random.Random) -> bytes:
@@ -298,7 +235,7 @@ class _Archives(_Documents):
             parts.update({f"part{number}": b"" for number in range(rng.choice((4_000, 10_000)))})
         else:
             parts[name] = xml_flood(rng, text)
-        return _zipped(parts, zipfile.ZIP_DEFLATED)
+        return zipped(parts, zipfile.ZIP_DEFLATED)
 
 
 class WordFiles(_Archives):
@@ -327,15 +264,7 @@ class OpenFiles(_Archives):
 
     def _parts(self, rng: random.Random) -> dict[str, str]:
         kind = _OPEN_TYPE if rng.random() < 0.95 else odd_text(rng, 2)
-        return {"mimetype": kind, "content.xml": _OPEN, "Pictures/a.png": "PNG"}
-
-
-def _zipped(parts: Mapping[str, bytes], method: int) -> bytes:
-    output = io.BytesIO()
-    with zipfile.ZipFile(output, "w", method) as target:
-        for name, content in parts.items():
-            target.writestr(zipfile.ZipInfo(name), content, method)
-    return output.getvalue()
+        return {"mimetype": kind, "content.xml": ODT_CONTENT, "Pictures/a.png": "PNG"}
 
 
 def _lying(rng: random.Random, data: bytes) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.processes import descendants
 from bench.suite.systems import environment
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
@@ -220,27 +221,12 @@ class FuzzedServer:
 
     def _resources(self) -> tuple[int, int]:
         memory = descriptors = 0
-        for pid in _descendants(self._process.pid):
+        for pid in (self._process.pid, *descendants(self._process.pid)):
             with contextlib.suppress(OSError):
                 pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
                 memory += pages * os.sysconf("SC_PAGE_SIZE")
                 descriptors += len(os.listdir(f"/proc/{pid}/fd"))
         return memory, descriptors
-
-
-def _descendants(pid: int) -> list[int]:
-    """A process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-                parent = int(stat.rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
 
 
 def _warm_requests() -> list[tuple[str, Any]]:
