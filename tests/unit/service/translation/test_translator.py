@@ -90,14 +90,6 @@ async def test_what_is_too_long_is_cut_and_says_so(
     assert [result.was_split for result in results] == [True, True, False]
 
 
-async def test_a_word_of_a_hundred_thousand_letters(tokenizer: Tokenizer) -> None:
-    word = "x" * 100_000
-    async with translating(tokenizer, max_rows=16) as setup:
-        [result, other] = await setup.translator.translate([word, "A dog."])
-    assert (result.text, result.was_split) == (word, True)
-    assert (other.text, other.was_split) == ("A dog.", False)
-
-
 async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer) -> None:
     texts = [f"A dog runs. It barks {n} times! Nobody stops it?" for n in range(1024)]
     async with translating(tokenizer, max_rows=64) as setup:

@@ -13,6 +13,7 @@ from service.errors import (
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
+    UnavailableError,
 )
 from service.translation.options import TranslateOptions
 from tests.unit.service.translation.translating import streamed, translating
