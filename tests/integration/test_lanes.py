@@ -1,7 +1,7 @@
 """A larger model with the defaults on two cores: two lanes, in a process of its own.
 
-A separate thread encodes texts. Even if requests are cancelled or expire there, the others get the
-same results as alone.
+A separate thread encodes texts. Even if requests are cancelled there, the others get the same
+results as alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.client import AsyncClient, PairScore, StreamEnd, Translation, TranslationError
+from dragoman.client import AsyncClient, PairScore, StreamEnd, Translation
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.bundle import Bundle
@@ -28,7 +28,7 @@ MODEL = "wide"
 
 # Pairs that make sense and pairs that don't, four to a call.
 PAIRS = list(itertools.permutations(SENTENCES, 2))
-PAIR_GROUPS = [PAIRS[start : start + 4] for start in range(0, 32, 4)]
+PAIR_GROUPS = [PAIRS[start : start + 4] for start in range(0, 16, 4)]
 
 # Requests that are not waited for: more work than fits in the time of the others.
 LONG = SENTENCES * 75
@@ -53,7 +53,7 @@ def various_texts(count: int) -> list[str]:
     return [" ".join(sentence() for _ in range(chance.choice((1, 1, 2)))) for _ in range(count)]
 
 
-TEXTS = various_texts(10)
+TEXTS = various_texts(6)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,6 @@ async def test_in_two_lanes_each_gets_what_it_gets_alone_whoever_else_goes(bundl
     async with (
         server_process("--model", bundle.path, *options) as server,
         AsyncClient(server.address, timeout=250, client_id="stays") as client,
-        AsyncClient(server.address, timeout=250, client_id="late") as hasty,
         grpc.aio.insecure_channel(server.address) as channel,
     ):
         (loaded,) = (entry for entry in server.log if entry["message"] == "loaded")
@@ -180,19 +179,7 @@ async def test_in_two_lanes_each_gets_what_it_gets_alone_whoever_else_goes(bundl
         assert loaded["pid"] != server.process.pid
         known = await Known.ask(client)
         assert len({translation.text for translation in known.translations}) == len(TEXTS)
-        await hasty.list_models()  # so that no call's time is spent on the connection
-
-        # An idle server tries what may come too late; a busy one might refuse it.
-        encoded = await server.metric("dragoman_encoded_sentences_total")
-        late = [asyncio.ensure_future(hasty.translate(LONG, timeout=1.0, request_id="late-0"))]
-        while await server.metric("dragoman_encoded_sentences_total") == encoded:
-            if late[0].done():
-                break
         scores, translations = await running_calls(server, channel)
-        late_scores = [
-            asyncio.ensure_future(hasty.score(MANY_PAIRS, timeout=1.0, request_id=f"late-{i}"))
-            for i in (1, 2)
-        ]
         # Each answer is the moment for others to go: among them the score that is computed now.
         leaving, gone = (iter(scores), iter(translations)), 0
         for answered in asyncio.as_completed(known.again(client)):
@@ -204,22 +191,11 @@ async def test_in_two_lanes_each_gets_what_it_gets_alone_whoever_else_goes(bundl
         assert {await call.code() for call in (*scores, *translations)} == {
             grpc.StatusCode.CANCELLED
         }
-        for expiring in (*late, *late_scores):
-            with pytest.raises(TranslationError) as caught:
-                await expiring
-            assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
-
         for gauge in IDLE:
             while await server.metric(gauge):
                 pass
 
-        after = asyncio.gather(*known.again(client))
-        first = client.stream(TEXTS[0])
-        await anext(first)
         server.terminate()
-        await after
-        async for _ in first:
-            pass
         assert await server.end() == 0
 
     assert server.log[-1]["message"] == "stopped"
@@ -228,7 +204,4 @@ async def test_in_two_lanes_each_gets_what_it_gets_alone_whoever_else_goes(bundl
     codes = {entry["request_id"]: entry["code"] for entry in calls}
     cancelled = [codes.pop(f"cancelled-{number}") for number in range(gone)]
     assert set(cancelled) == {"CANCELLED"}
-    # The client's clock and the server's run out at nearly the same time, in either order.
-    expired = [codes.pop(name) for name in list(codes) if name.startswith("late-")]
-    assert set(expired) <= {"DEADLINE_EXCEEDED", "CANCELLED"}
     assert set(codes.values()) == {"OK"}
