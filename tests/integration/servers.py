@@ -97,6 +97,20 @@ def served(
     )
 
 
+def echoing(
+    tokenizer: Tokenizer, settings: Settings, metrics: ServerMetrics, *pairs: str
+) -> Registry:
+    """Models that echo their texts, one for each pair of languages, such as "en-de"."""
+    models = []
+    for pair in pairs:
+        source, target = pair.split("-")
+        runner = fake_runner(tokenizer, max_source_positions=256, max_target_positions=256)
+        models.append(
+            served(runner, tokenizer, settings, metrics, name=pair, source=source, target=target)
+        )
+    return Registry(models)
+
+
 @dataclass(frozen=True)
 class Running:
     """A server that runs in this process, and a client of it."""

@@ -9,10 +9,9 @@ import pytest
 
 from dragoman.client import StreamEnd, TranslationError
 from model.bundle.tokenizer import Tokenizer
-from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import post
-from tests.integration.servers import Running, any_ports, dragoman, fake_runner, running, served
+from tests.integration.servers import Running, any_ports, dragoman, echoing, running
 
 ENGLISH = "A dog is running across the green field."
 GERMAN = "Ein Hund rennt über die grüne Wiese."
@@ -23,20 +22,8 @@ DUTCH = "Dit is een Nederlandse zin over het weer."
 async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
     """Models that echo their texts, English to German and back, and German to French."""
     metrics, settings = ServerMetrics(), any_ports(http_port=0)
-    pairs = ("en-de", "de-en", "de-fr")
-    models = [
-        served(
-            fake_runner(tokenizer, max_source_positions=256, max_target_positions=256),
-            tokenizer,
-            settings,
-            metrics,
-            name=pair,
-            source=pair[:2],
-            target=pair[3:],
-        )
-        for pair in pairs
-    ]
-    async with running(settings, metrics, Registry(models)) as made:
+    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en", "de-fr")
+    async with running(settings, metrics, registry) as made:
         yield made
 
 

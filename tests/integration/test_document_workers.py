@@ -17,13 +17,13 @@ from service.access import keys
 from service.access.key_file import write_keys
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
-from service.settings import Settings
 from tests.factories import tiny_tokenizer
 from tests.integration import held_server
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import (
     Running,
     any_ports,
+    echoing,
     fake_runner,
     python_process,
     running,
@@ -43,24 +43,6 @@ def with_hostile_readers(
     metrics, settings = ServerMetrics(), any_ports(**values)
     registry = Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
     return running(settings, metrics, registry, MODULE)
-
-
-def both_ways(tokenizer: Tokenizer, settings: Settings, metrics: ServerMetrics) -> Registry:
-    """Models from English to German and back."""
-    return Registry(
-        [
-            served(
-                fake_runner(tokenizer),
-                tokenizer,
-                settings,
-                metrics,
-                name=f"{source}-{target}",
-                source=source,
-                target=target,
-            )
-            for source, target in (("en", "de"), ("de", "en"))
-        ]
-    )
 
 
 async def translate(client: AsyncClient, content: bytes, **options: Any) -> bytes:
@@ -107,7 +89,7 @@ async def test_a_document_of_many_parts_leaves_the_event_loop_to_others(
     parts = (f"This is the green house number {number}." for number in range(25_000))
     content = "\n\n".join(parts).encode()
     metrics, settings = ServerMetrics(), any_ports()
-    registry = both_ways(tokenizer, settings, metrics)
+    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
     async with running(settings, metrics, registry) as server:  # which watches the loop
         answer = await server.client.translate_document(
             content, "a.txt", source="auto", target="en"
@@ -184,7 +166,7 @@ async def test_a_call_that_can_t_succeed_reads_no_document(
         stored[entry.id] = entry
     write_keys(tmp_path / "keys", stored)
     metrics, settings = ServerMetrics(), any_ports(keys=str(tmp_path / "keys"), http_port=0)
-    registry = both_ways(tokenizer, settings, metrics)
+    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
     async with running(settings, metrics, registry) as server:
 
         async def refused(key: str, code: str, **arguments: Any) -> None:

@@ -11,10 +11,9 @@ import pytest
 
 from dragoman.client import TranslationError
 from model.bundle.tokenizer import Tokenizer
-from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import post
-from tests.integration.servers import Running, any_ports, fake_runner, running, served
+from tests.integration.servers import Running, any_ports, echoing, running
 from tests.unit.service.documents import samples
 
 TEXT = b"A dog runs.\r\n\r\n- It barks!\r\n"
@@ -25,19 +24,8 @@ PAGE = b"<!doctype html>\n<title>A dog</title><p class=x>A <b>dog</b> runs.<p>A 
 async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
     metrics = ServerMetrics()
     settings = any_ports(http_port=0, max_request_characters=500)
-    models = [
-        served(
-            fake_runner(tokenizer, max_source_positions=256, max_target_positions=256),
-            tokenizer,
-            settings,
-            metrics,
-            name=pair,
-            source=pair[:2],
-            target=pair[3:],
-        )
-        for pair in ("en-de", "de-en")
-    ]
-    async with running(settings, metrics, Registry(models)) as made:
+    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
+    async with running(settings, metrics, registry) as made:
         yield made
 
 

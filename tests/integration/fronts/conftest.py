@@ -10,10 +10,9 @@ from urllib.parse import urlencode
 import pytest
 
 from model.bundle.tokenizer import Tokenizer
-from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import Answer, ask
-from tests.integration.servers import Running, any_ports, fake_runner, running, served
+from tests.integration.servers import Running, any_ports, echoing, running
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -25,19 +24,8 @@ def serving(tokenizer: Tokenizer) -> Serving:
     @contextlib.asynccontextmanager
     async def serve(**settings: Any) -> AsyncIterator[Running]:
         metrics, chosen = ServerMetrics(), any_ports(http_port=0, **settings)
-        models = [
-            served(
-                fake_runner(tokenizer, max_source_positions=256, max_target_positions=256),
-                tokenizer,
-                chosen,
-                metrics,
-                name=f"{source}-{target}",
-                source=source,
-                target=target,
-            )
-            for source, target in (("en", "de"), ("de", "fr"))
-        ]
-        async with running(chosen, metrics, Registry(models)) as made:
+        registry = echoing(tokenizer, chosen, metrics, "en-de", "de-fr")
+        async with running(chosen, metrics, registry) as made:
             yield made
 
     return serve

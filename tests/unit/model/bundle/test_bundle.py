@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,7 @@ from model.bundle.manifest import (
     BundleVersionError,
     write_manifest,
 )
-from tests.factories import tiny_bundle
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_bundle(tmp_path_factory.mktemp("bundles") / "pristine", top_k=5).path
-
-
-@pytest.fixture
-def directory(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "bundle"))
-
-
-def edit(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    file = directory / "bundle.json"
-    manifest = json.loads(file.read_text(encoding="utf-8"))
-    change(manifest)
-    file.write_text(json.dumps(manifest), encoding="utf-8")
+from tests.unit.model.bundle.conftest import edit
 
 
 def test_says_what_it_is(directory: Path) -> None:

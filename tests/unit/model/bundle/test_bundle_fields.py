@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +14,7 @@ from model.bundle.carriers import DEFAULT_CARRIERS, Carrier, in_common
 from model.bundle.manifest import (
     BundleCorruptError,
 )
-from tests.factories import tiny_bundle
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_bundle(tmp_path_factory.mktemp("bundles") / "pristine", top_k=5).path
-
-
-@pytest.fixture
-def directory(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "bundle"))
-
-
-def edit(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    file = directory / "bundle.json"
-    manifest = json.loads(file.read_text(encoding="utf-8"))
-    change(manifest)
-    file.write_text(json.dumps(manifest), encoding="utf-8")
-
+from tests.unit.model.bundle.conftest import edit
 
 MANY: dict[str, Any] = {
     "sources": ["en", "de"],

@@ -26,13 +26,6 @@ from tests.unit.model.training.tiny_training import (
 from tests.unit.model.training.training_child import start, status
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    write_corpus(tmp_path, "train", 60, seed=1)
-    write_corpus(tmp_path, "valid", 8, seed=2)
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("where", "update", "ends", "optimizer"),
     [
@@ -122,19 +115,16 @@ def test_a_run_does_not_go_on_with_another_recipe_and_says_what_changed(
         Trainer(load_recipe(path), device="cpu")
 
 
-def test_a_run_does_not_go_on_with_another_corpus(corpus: Path) -> None:
+@pytest.mark.parametrize(
+    ("num_pairs", "seed", "field"), [(61, 1, "training_pairs"), (60, 3, "training_text")]
+)
+def test_a_run_does_not_go_on_with_another_corpus(
+    corpus: Path, num_pairs: int, seed: int, field: str
+) -> None:
     path = write_recipe(corpus, "run", max_updates=3)
     Trainer(load_recipe(path), device="cpu").run()
-    write_corpus(corpus, "train", 61, seed=1)
-    with pytest.raises(TrainingError, match="another training_pairs"):
-        Trainer(load_recipe(path), device="cpu")
-
-
-def test_a_run_does_not_go_on_with_as_many_other_pairs(corpus: Path) -> None:
-    path = write_recipe(corpus, "run", max_updates=3)
-    Trainer(load_recipe(path), device="cpu").run()
-    write_corpus(corpus, "train", 60, seed=3)
-    with pytest.raises(TrainingError, match="another training_text"):
+    write_corpus(corpus, "train", num_pairs, seed=seed)
+    with pytest.raises(TrainingError, match=f"another {field}"):
         Trainer(load_recipe(path), device="cpu")
 
 

@@ -18,16 +18,13 @@ from tests.unit.model.training.tiny_training import (
     assert_equal_weights,
     draw_from_two_corpora,
     final_weights,
-    write_corpus,
     write_recipe,
 )
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    write_corpus(tmp_path, "train", 60, seed=1)
-    write_corpus(tmp_path, "valid", 8, seed=2)
-    path = write_recipe(tmp_path, "run")
+def recipe(corpus: Path) -> Path:
+    path = write_recipe(corpus, "run")
     path.write_text(path.read_text().replace("sampling_alpha = 0.5", "sampling_alpha = 0.0"))
     draw_from_two_corpora(path)
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -13,14 +12,7 @@ from model.data.packed_corpus import piece_name
 from model.data.recipe import load_recipe
 from model.training.run_archive import app, reduced, restored
 from model.training.training import Trainer
-from tests.unit.model.training.tiny_training import write_corpus, write_recipe
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    write_corpus(tmp_path, "train", 60, seed=1)
-    write_corpus(tmp_path, "valid", 8, seed=2)
-    return tmp_path
+from tests.unit.model.training.tiny_training import write_recipe
 
 
 def call(*arguments: object) -> str:

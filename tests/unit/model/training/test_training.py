@@ -30,13 +30,6 @@ from tests.unit.model.training.tiny_training import (
 )
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    write_corpus(tmp_path, "train", 60, seed=1)
-    write_corpus(tmp_path, "valid", 8, seed=2)
-    return tmp_path
-
-
 def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(corpus: Path) -> None:
     recipe = load_recipe(write_recipe(corpus, "run", max_updates=60))
     trainer = Trainer(recipe, device="cpu", show_progress=False)
