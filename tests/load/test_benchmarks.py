@@ -92,7 +92,7 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
         closed=(1,),
         shares=(0.8,),
         systems=("dragoman", "ctranslate2"),
-        repetitions=2,
+        repetitions=1,
         seconds=0.5,
         open_seconds=0.3,
         slo_percentiles=(50.0,),

@@ -88,6 +88,7 @@ async def test_a_wrong_type_is_named(call: tuple[str, Any, Any], message: str) -
             translate(return_alignments=True),
             "return_alignments must be one of hard, soft, not True",
         ),
+        (searched(length_penalty_kind="square"), "length_penalty_kind must be one of power, gnmt"),
         (translate(max_new_tokens=2**31), "max_new_tokens: 2147483648 is out of range"),
         (searched(target_prefix="a\ud800"), "target_prefix: the character at position 1 is not"),
         (searched(sampling=Sampling(seed=-1)), "seed: -1 is out of range"),

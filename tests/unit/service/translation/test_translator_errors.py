@@ -15,8 +15,34 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from tests.unit.service.translation.translating import streamed, translating
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
+async def test_a_bad_text_fails_alone(tokenizer: Tokenizer, bad: str) -> None:
+    async with translating(tokenizer) as setup:
+        results = await setup.translator.translate(["A dog.", bad, "A man."])
+        assert [result.text for result in results] == ["A dog.", "", "A man."]
+        error = results[1].error
+        assert isinstance(error, InvalidArgumentError)
+        assert error.field == "contents[1]"
+        assert results[1].finish_reason is None
+        with pytest.raises(InvalidArgumentError, match="content:"):
+            await streamed(setup.translator, bad)
+
+
+async def test_limits_are_named(tokenizer: Tokenizer) -> None:
+    limits = TranslatorLimits(max_texts=3, max_characters=10)
+    async with translating(tokenizer, limits=limits) as setup:
+        translator = setup.translator
+        assert len(await translator.translate(["x" * 10] * 3)) == 3
+        with pytest.raises(InvalidArgumentError, match=r"^contents: 4 texts, the limit is 3$"):
+            await translator.translate(["x"] * 4)
+        with pytest.raises(InvalidArgumentError, match=r"^contents\[1\]: 11 .* limit is 10$"):
+            await translator.translate(["x", "x" * 11])
+        with pytest.raises(InvalidArgumentError, match=r"^content: 11 characters"):
+            await streamed(translator, "x" * 11)
 
 
 @pytest.mark.parametrize("max_new_tokens", [0, -1, 65])
