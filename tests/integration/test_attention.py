@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from dragoman.client import (
     AttentionView,
@@ -27,11 +28,14 @@ from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
 from tests.integration.servers import Running, dragoman, running_bundle
 
+# One server for all tests of this module, and so one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TEXT, TRANSLATION = "A dog is running, isn't it?", "Ein Hund rennt, nicht?"
 KINDS = ("cross", "encoder_self", "decoder_self")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(bundle_path: Path) -> AsyncIterator[Running]:
     async with running_bundle(bundle_path, max_characters=500, max_request_characters=2000) as made:
         yield made

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from dragoman.client import FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -17,8 +18,11 @@ from tests.integration.servers import (
     running_bundle,
 )
 
+# One server for all tests of this module, and so one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(bundle_path: Path) -> AsyncIterator[Running]:
     async with running_busy(bundle_path) as made:
         yield made
@@ -83,12 +87,13 @@ async def test_as_many_texts_as_allowed(server: Running) -> None:
 
 async def test_nul_fails_its_item_only(server: Running) -> None:
     expected = (await server.client.translate(["A dog."])).translations[0]
+    before = server.metric("dragoman_texts_total", code="INVALID_ARGUMENT")
     batch = await server.client.translate(["A dog.", "a\0b", "A dog."])
     first, bad, last = batch.translations
     assert first == last == expected
     assert_invalid(bad.error, "contents[1]", "NUL")
     assert (bad.text, bad.finish_reason) == ("", FinishReason.UNSPECIFIED)
-    assert server.metric("dragoman_texts_total", code="INVALID_ARGUMENT") == 1
+    assert server.metric("dragoman_texts_total", code="INVALID_ARGUMENT") == before + 1
 
 
 async def test_what_is_not_unicode_fails_its_item_only(server: Running) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from dragoman.client import Client, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -18,6 +19,9 @@ from dragoman.v1 import translation_pb2_grpc
 from model.bundle.bundle import Bundle
 from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import Running, dragoman, running_bundle
+
+# One server for all tests of this module, and so one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "A dog is running. Two men are playing!\n\n The lake."
 PAIRS = [
@@ -27,13 +31,13 @@ PAIRS = [
 ]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(bundle_path: Path) -> AsyncIterator[Running]:
     async with running_bundle(bundle_path, max_characters=500, max_request_characters=2000) as made:
         yield made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def old_server(bundle_path: Path, tmp_path: Path) -> AsyncIterator[Running]:
     """A server of an old bundle without a scoring graph."""
     old = Path(shutil.copytree(bundle_path, tmp_path / "old"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from dragoman.client import FinishReason, Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -16,11 +17,14 @@ from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import Running, dragoman, running_bundle
 
+# One server for all tests of this module, and so one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TEXT = "A dog is running. Two men are playing the guitar!\n\n  The children swim.\n"
 SENTENCES = ["A dog is running.", "Two men are playing the guitar!", "The children swim."]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real(bundle_path: Path) -> AsyncIterator[Running]:
     """A server of the tiny random model."""
     # Not in a process of its own, which would be started for each of many tests.
