@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -77,18 +79,37 @@ def test_trials_that_contradict_each_other_end_the_search(seed: int) -> None:
     assert limit / 1.45 <= search.capacity <= limit * 1.3
 
 
+Change = Callable[[LoadPlan, Results], Results]
+
+
+@dataclasses.dataclass(frozen=True)
 class PretendSession(Session):
-    """A server that carries 20 requests a second; beyond that everything is late."""
+    """A server that carries 20 requests a second; beyond that everything is late.
+
+    Attributes:
+        change: what becomes of the results of a plan.
+    """
+
+    texts: Sequence[str] = ("x",)
+    slo: Slo | None = SLO
+    change: Change = lambda plan, results: results
 
     def run(self, plan: LoadPlan, output: Path | None = None, observer: object = None) -> Results:
         late = plan.rate is not None and plan.rate > 20
         rate = plan.rate or 25.0  # closed loops keep it busier
         run = open_run([3.0 if late else 0.1] * round(rate * plan.duration), rate)
         run = Run(plan, run.samples, [], plan.warmup + plan.duration, num_scheduled=None)
-        return Results(run, self.slo)
+        results = self.change(plan, Results(run, self.slo))
+        if output is not None:
+            ResultsWriter(output, plan, self.slo, {}).finish(results, "")
+        return results
 
 
 START = LoadPlan("", rate=4.0, warmup=0.0)
+
+
+def searched(change: Change, plan: LoadPlan = START, **limits: Any) -> Capacity:
+    return CapacityTest(PretendSession(change=change), plan, **limits).run()
 
 
 def rates(capacity: Capacity) -> list[float]:
@@ -96,7 +117,7 @@ def rates(capacity: Capacity) -> list[float]:
 
 
 def test_capacity_counts_only_trials_with_enough_samples(tmp_path: Path) -> None:
-    capacity = CapacityTest(PretendSession(["x"], SLO), START).run()
+    capacity = CapacityTest(PretendSession(), START).run()
     assert capacity.rate is not None
     assert 20 / 1.1001 <= capacity.rate <= 20
     assert all(trial.summary.seconds >= 60 for trial in capacity.trials)
@@ -110,27 +131,33 @@ def test_capacity_counts_only_trials_with_enough_samples(tmp_path: Path) -> None
 
 
 def test_a_closed_loop_without_answers_says_why() -> None:
-    class Refusing(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            samples = [sample(n, n, 0.1, code="UNAUTHENTICATED") for n in range(3)]
-            return Results(Run(plan, samples, [], plan.duration), self.slo)
+    def refuse(plan: LoadPlan, results: Results) -> Results:
+        samples = [sample(n, n, 0.1, code="UNAUTHENTICATED") for n in range(3)]
+        return Results(Run(plan, samples, [], plan.duration), SLO)
 
     with pytest.raises(LoadError, match="3 UNAUTHENTICATED"):
-        CapacityTest(Refusing(["x"], SLO), LoadPlan("", concurrency=32)).run()
+        searched(refuse, LoadPlan("", concurrency=32))
+
+
+def test_errors_break_a_promise_and_trials_have_an_end() -> None:
+    def fail(plan: LoadPlan, results: Results) -> Results:
+        failed = sample(0, 1.0, 0.1, code="RESOURCE_EXHAUSTED")
+        run = dataclasses.replace(results.run, samples=[*results.run.samples[1:], failed])
+        return Results(run, SLO) if plan.rate and plan.rate > 5 else results
+
+    capacity = searched(fail, max_trials=3)
+    assert rates(capacity) == [4.0, 4.84, 7.09]
+    assert "RESOURCE_EXHAUSTED" in capacity.trials[-1].why
+    assert capacity.ended_early == "no end after 3 trials"
 
 
 def test_a_trial_that_cannot_be_made_ends_the_search_with_what_there_is() -> None:
-    class Dying(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            if plan.rate and plan.rate > 8:
-                raise ServerError("no server answers")
-            return super().run(plan, output)
+    def die(plan: LoadPlan, results: Results) -> Results:
+        if plan.rate and plan.rate > 8:
+            raise ServerError("no server answers")
+        return results
 
-    capacity = CapacityTest(Dying(["x"], SLO), START).run()
+    capacity = searched(die)
     assert rates(capacity) == [4.0, 4.84, 7.09]
     assert capacity.rate == pytest.approx(7.086, abs=0.001)
     assert "no server answers" in capacity.ended_early
@@ -139,20 +166,17 @@ def test_a_trial_that_cannot_be_made_ends_the_search_with_what_there_is() -> Non
 
 @pytest.mark.parametrize("when", ["in a trial", "between trials", "in the estimate"])
 def test_ctrl_c_ends_the_search_with_the_best_rate_so_far(when: str) -> None:
-    class Interrupted(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            run = super().run(plan, output).run
-            is_now = plan.rate is None if when == "in the estimate" else (plan.rate or 0) > 8
-            if not is_now:
-                return Results(run, self.slo)
-            if when == "between trials":
-                raise KeyboardInterrupt
-            return Results(dataclasses.replace(run, broken_off="interrupted"), self.slo)
+    def interrupt(plan: LoadPlan, results: Results) -> Results:
+        is_now = plan.rate is None if when == "in the estimate" else (plan.rate or 0) > 8
+        if not is_now:
+            return results
+        if when == "between trials":
+            raise KeyboardInterrupt
+        return Results(dataclasses.replace(results.run, broken_off="interrupted"), SLO)
 
-    plan = LoadPlan("", concurrency=1) if when == "in the estimate" else START
-    capacity = CapacityTest(Interrupted(["x"], SLO), plan).run()
+    capacity = searched(
+        interrupt, LoadPlan("", concurrency=1) if when == "in the estimate" else START
+    )
     assert capacity.ended_early.endswith("interrupted")
     if when == "in the estimate":
         assert "No rate was found" in sentence(capacity)
@@ -162,35 +186,23 @@ def test_ctrl_c_ends_the_search_with_the_best_rate_so_far(when: str) -> None:
         assert "unknown: interrupted" in rows(capacity)[-1][-1]  # not that it broke its promise
 
 
-def lagging(run: Run) -> Run:
-    """A run whose generator could not keep up."""
-    return Run(run.plan, run.samples, [1.0] * 100, run.seconds)
+def lagging(results: Results) -> Results:
+    """Results whose generator could not keep up."""
+    run = results.run
+    return Results(Run(run.plan, run.samples, [1.0] * 100, run.seconds), SLO)
 
 
 def test_an_overloaded_generator_ends_the_search() -> None:
-    class Lagging(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            results = super().run(plan, output)
-            is_late = plan.rate is not None and plan.rate > 5
-            return Results(lagging(results.run), self.slo) if is_late else results
-
-    capacity = CapacityTest(Lagging(["x"], SLO), START).run()
+    capacity = searched(
+        lambda plan, results: lagging(results) if plan.rate and plan.rate > 5 else results
+    )
     assert "could not keep up" in capacity.ended_early
     assert rates(capacity) == [4.0, 4.84, 7.09, 7.09, 7.09]
     assert capacity.rate == pytest.approx(4.84)
 
 
 def test_a_trial_that_was_disturbed_is_made_again() -> None:
-    class Disturbed(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            results = super().run(plan, output)
-            return Results(lagging(results.run), self.slo) if plan.seed in (2, 3) else results
-
-    capacity = CapacityTest(Disturbed(["x"], SLO), START).run()
+    capacity = searched(lambda plan, results: lagging(results) if plan.seed in (2, 3) else results)
     assert capacity.ended_early == ""
     assert rates(capacity)[:4] == [4.0, 4.84, 4.84, 4.84]
     assert capacity_of(capacity.trials) == capacity.rate
@@ -199,7 +211,7 @@ def test_a_trial_that_was_disturbed_is_made_again() -> None:
 def test_a_broken_promise_does_not_count_if_others_disturbed_the_trial() -> None:
     disturbed = iter(["another program ran", ""])
     test = CapacityTest(
-        PretendSession(["x"], SLO),
+        PretendSession(),
         LoadPlan("", rate=30.0, warmup=0.0),
         disturbance=lambda results: next(disturbed, ""),
     )
@@ -211,41 +223,32 @@ def test_a_broken_promise_does_not_count_if_others_disturbed_the_trial() -> None
 def test_a_search_goes_on_with_the_trials_that_are_there(tmp_path: Path) -> None:
     made: list[float] = []
 
-    class Writing(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            if len(made) == 3:
-                raise KeyboardInterrupt
-            made.append(round(plan.rate or 0.0, 2))
-            results = super().run(plan, output)
-            assert output is not None
-            ResultsWriter(output, plan, self.slo, {}).finish(results, "")
-            return results
+    def record(plan: LoadPlan, results: Results) -> Results:
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(round(plan.rate or 0.0, 2))
+        return results
 
     plan = LoadPlan("server:1", rate=4.0, warmup=0.0)
-    test = CapacityTest(Writing(["x"], SLO), plan, resumes=True)
+    test = CapacityTest(PretendSession(change=record), plan, resumes=True)
     assert test.run(tmp_path).ended_early == "interrupted"
     first = made.copy()
     made.clear()
     again = test.run(tmp_path)
     made_by_both = [*first, *made]
-    whole = CapacityTest(PretendSession(["x"], SLO), plan).run()
+    whole = CapacityTest(PretendSession(), plan).run()
     assert rates(again) == made_by_both == rates(whole)[: len(made_by_both)]
     assert len(made_by_both) == 6
     assert capacity_of(read_trials(tmp_path)) == again.rate
 
 
 def test_a_trial_that_would_take_too_long_ends_the_search() -> None:
-    class Slow(PretendSession):
-        def run(
-            self, plan: LoadPlan, output: Path | None = None, observer: object = None
-        ) -> Results:
-            latency = 0.1 if plan.rate and plan.rate <= 0.5 else 3.0
-            run = open_run([latency] * 20, 1.0)
-            return Results(Run(plan, run.samples, [], 1000.0), self.slo)
+    def slow(plan: LoadPlan, results: Results) -> Results:
+        latency = 0.1 if plan.rate and plan.rate <= 0.5 else 3.0
+        run = open_run([latency] * 20, 1.0)
+        return Results(Run(plan, run.samples, [], 1000.0), SLO)
 
-    capacity = CapacityTest(Slow(["x"], SLO), START, max_trial_seconds=600.0).run()
+    capacity = searched(slow, max_trial_seconds=600.0)
     assert capacity.rate is None
     assert "longer than 600 s" in capacity.ended_early
 
