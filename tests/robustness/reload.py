@@ -32,6 +32,7 @@ from bench.suite.systems import ROOT, System, end_in_order_on_sigterm, running
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from tests.integration.replacing import put
 
 SHIPPED = ROOT / "model" / "pretrained" / "en-de"
 TEXTS = ROOT / "docker" / "load.en.txt"
@@ -143,16 +144,6 @@ class ReloadBenchmark:
                 self.during.line("during a reload"),
             ]
         )
-
-
-def put(version: Path, place: Path) -> None:
-    """Replace a bundle by a copy of another one, by renames."""
-    prepared, old = place.with_name("next"), place.with_name("previous")
-    shutil.copytree(version, prepared)
-    if place.exists():
-        place.rename(old)
-    prepared.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def with_version(bundle: Path, version: str, copy: Path) -> Path:
