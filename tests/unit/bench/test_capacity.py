@@ -142,7 +142,8 @@ def test_a_closed_loop_without_answers_says_why() -> None:
 def test_errors_break_a_promise_and_trials_have_an_end() -> None:
     def fail(plan: LoadPlan, results: Results) -> Results:
         failed = sample(0, 1.0, 0.1, code="RESOURCE_EXHAUSTED")
-        run = dataclasses.replace(results.run, samples=[*results.run.samples[1:], failed])
+        samples = [*results.run.samples[1:], failed]
+        run = dataclasses.replace(results.run, samples=samples, broken_off="stopped")
         return Results(run, SLO) if plan.rate and plan.rate > 5 else results
 
     capacity = searched(fail, max_trials=3)
