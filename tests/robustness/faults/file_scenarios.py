@@ -18,10 +18,11 @@ import trustme
 from bench.suite.systems import environment
 from dragoman.tls import Tls
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
+from tests.integration.replacing import put
 from tests.robustness.faults.account import RETRIED
 from tests.robustness.faults.load import FaultLoad
 from tests.robustness.faults.round import CLIENTS, FaultRound, FaultSetting, Scenario, nothing
-from tests.robustness.reload import put, with_version
+from tests.robustness.reload import with_version
 
 _LOOK_SECONDS = 1.5  # a server looks at its files every second
 _QUOTA = 100_000_000
