@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.random_student import random_student
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
@@ -31,7 +32,6 @@ from tests.students import (
     float_items,
     int8_student,
     options_of,
-    random_student,
     student_config,
     vocabulary,
     write_student,
