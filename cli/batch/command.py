@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from cli.batch.job import Job
     from cli.batch.plan import JobPart
     from cli.batch.run import OnDone
-    from cli.progress import ShowStage
+
+
+# Packages with errors of their own.
+_CLIENTS_OF_BUCKETS = ("aiobotocore", "aiohttp", "botocore", "gcsfs", "google")
+
+# Exit status of a complete job with rows that failed.
+_SOME_FAILED = 3
 
 
 @with_tls
@@ -109,12 +115,12 @@ def batch(
         str,
         typer.Option(
             metavar="TYPE",
-            help="FileFormat of the texts: text/plain, text/html, text/xml or text/markdown.",
+            help="Format of the texts: text/plain, text/html, text/xml or text/markdown.",
         ),
     ] = "",
     timeout: CallTimeout = 300,
     give_up_after: Annotated[
-        float, typer.Option(help="Seconds without an answer of any server that end the job.")
+        float, typer.Option(help="Seconds without an answer of any server that end the job.", min=0)
     ] = 300,
 ) -> None:
     """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
@@ -122,7 +128,8 @@ def batch(
     Each row is translated exactly once. After an interruption, the same command goes on with the
     missing parts; OUTPUT.dragoman-job has the others until the job is complete. Equal texts are
     translated once. A row that can't be translated has no translation: OUTPUT.problems.jsonl has
-    the reason, and the warnings of other rows. OUTPUT.manifest.json has checksums of all parts.
+    the reason, and the warnings of other rows. OUTPUT.manifest.json has checksums of all parts. The
+    exit status is 3 if the job is complete but rows failed.
     """
     from cli.batch import plan
     from cli.batch.formats import FORMATS
@@ -136,6 +143,8 @@ def batch(
 
     if format and format not in FORMATS:
         fail(f"--format: must be one of {', '.join(FORMATS)}, not {format!r}")
+    if server and bundle:
+        fail("--bundle: with --server, the servers' models translate")
     if not server:
         require_runtime("auto")
     terms = read_glossary(glossary, glossary_name)
@@ -168,15 +177,16 @@ def batch(
             }
             columns = tuple(column or ("text",))
             job = Job(files, files[0].output if is_one else at, columns, depends_on, part_rows)
-            if restart:
-                job.restart()
             work = Work(job, servers, chosen, give_up_after)
+            translate = work.translate
             if ray:
                 from cli.batch.ray_pipeline import Cluster
 
-                _run(job, Cluster(ray, actor_cpus, work).translate)
-            else:
-                _run(job, work.translate)
+                translate = Cluster(ray, actor_cpus, work).translate
+            with job.locked():
+                if restart:
+                    job.restart()
+                _run(job, translate)
     except TranslationError as exc:
         fail(describe(", ".join(servers.addresses) or "the models", exc))
     except (plan.JobError, ServersAwayError, BundleError, DragomanError) as exc:
@@ -189,21 +199,14 @@ def batch(
         fail(f"{exc.filename or output}: {exc.strerror or exc}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except Exception as exc:
+        if type(exc).__module__.split(".")[0] not in _CLIENTS_OF_BUCKETS:
+            raise
+        fail(f"INPUT or --output: {exc}")
 
 
 def _as_json(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def _is_complete(job: Job, show: ShowStage) -> bool:
-    num_found = 0
-
-    def found(rows: int) -> None:
-        nonlocal num_found
-        num_found += rows
-        show("reading", num_found, 0)
-
-    return job.open(found)
 
 
 def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:
@@ -211,10 +214,12 @@ def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:
     from cli.progress import stages
 
     began = time.monotonic()
+    num_failed = job.open()
+    if num_failed is not None:
+        about = f", {num_failed:,} failed ({job.problems.path})" if num_failed else ""
+        typer.echo(f"{job.output.path}: is complete already{about}")
+        raise typer.Exit(_SOME_FAILED if num_failed else 0)
     with stages("rows") as show:
-        if _is_complete(job, show):
-            typer.echo(f"{job.output.path}: is complete already")
-            return
         missing = job.missing()
         num_left = sum(part.extent.rows for part in missing)
         num_done = job.num_rows - num_left
@@ -240,4 +245,4 @@ def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:
     where = f" ({job.problems.path})" if num_failed or num_warned else ""
     typer.echo(", ".join(parts) + where)
     if num_failed:
-        raise typer.Exit(1)
+        raise typer.Exit(_SOME_FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import csv
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,10 +171,15 @@ class JsonLines(_LineFormat):
             for column, into in texts.items():
                 value = None if row is None else row.get(column)
                 if value is not None and not isinstance(value, str):
-                    errors[index] = f"{column}: not a string"
-                    value = None
+                    errors[index], value = f"{column}: not a string", None
+                elif value is not None and _has_surrogates(value):
+                    errors[index], value = f"{column}: half of a surrogate pair", None
                 into.append(value)
             content.append((line, row))
+        for column in columns:
+            rows = [row for _, row in content if row is not None]
+            if extent.start == 0 and rows and not any(column in row for row in rows):
+                raise FormatError(f"none of the first {len(rows)} rows has a member {column!r}")
         return Rows(texts, errors, content)
 
     def write(
@@ -205,11 +211,20 @@ class Csv(FileFormat):
         self._delimiter = delimiter
 
     def _records(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The rows, of as many values as the first one at most; blank lines are left out."""
         csv.field_size_limit(_MAX_PART_BYTES)
+        # Strict: a quotation mark that is never closed would hide all rows after it.
+        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+        num_columns = 0
         try:
-            yield from csv.reader(lines, delimiter=self._delimiter)
+            for record in reader:
+                num_columns = num_columns or len(record)
+                if len(record) > num_columns:
+                    raise csv.Error(f"{len(record)} values in {num_columns} columns")
+                if record:
+                    yield record
         except csv.Error as exc:
-            raise FormatError(f"not CSV: {exc}") from exc
+            raise FormatError(f"not CSV at line {reader.line_num}: {exc}") from exc
 
     def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
         """As `FileFormat.extents`; the first row belongs to no part."""
@@ -227,26 +242,30 @@ class Csv(FileFormat):
         if next(records, None) is None:
             return iter(())
         header_end = end
-        return _grouped((end for record in records if record), part_rows, header_end)
+        extents = _grouped((end for _ in records), part_rows, header_end)
+        # A part without rows still has the header.
+        first = next(extents, Extent(header_end, header_end, 0))
+        return itertools.chain([first], extents)
 
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
         """As `FileFormat.read`."""
         file.seek(0)
         header = next(self._records(line.decode("utf-8-sig", "replace") for line in file), [])
         for column in columns:
-            if column not in header:
-                raise FormatError(f"no column {column!r}; there are {', '.join(header)}")
+            if header.count(column) != 1:
+                found = "several columns" if column in header else "no column"
+                raise FormatError(f"{found} {column!r}; there are {', '.join(header)}")
         file.seek(extent.start)
         content = file.read(extent.end - extent.start)
         texts: dict[str, list[str | None]] = {column: [] for column in columns}
         errors: dict[int, str] = {}
         lines = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
-        records = [record for record in self._records(lines) if record]
+        records = [
+            [*record, *[""] * (len(header) - len(record))] for record in self._records(lines)
+        ]
         for index, record in enumerate(records):
-            if len(record) != len(header):
-                errors[index] = f"{len(record)} values in {len(header)} columns"
             for column, into in texts.items():
-                value = None if index in errors else record[header.index(column)]
+                value: str | None = record[header.index(column)]
                 if value and not value.isascii() and _has_surrogates(value):
                     errors[index], value = f"{column}: not valid UTF-8", None
                 into.append(value)
@@ -264,9 +283,6 @@ class Csv(FileFormat):
         if is_first:
             writer.writerow(names)
         for index, record in enumerate(records):
-            if len(record) != len(header):  # an error of the row, which stays as it is
-                writer.writerow(record)
-                continue
             row = [*record, *[""] * (len(names) - len(record))]
             for name, values in translations.items():
                 row[names.index(name)] = values[index] or ""
@@ -275,7 +291,7 @@ class Csv(FileFormat):
 
 
 def _has_surrogates(text: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in text)
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Parquet(FileFormat):
@@ -287,7 +303,7 @@ class Parquet(FileFormat):
             digest.update(block)
         file.seek(0)
         total = self._open(file).metadata.num_rows
-        for start in range(0, total, part_rows):
+        for start in range(0, max(total, 1), part_rows):  # an empty file has its columns
             end = min(total, start + part_rows)
             yield Extent(start, end, end - start)
 

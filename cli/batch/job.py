@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from cli.batch import plan
-from cli.batch.formats import FORMATS, FormatError, Rows
-from cli.batch.plan import InputFile, JobError, JobPart, OnRows
+from cli.batch.formats import FORMATS, Rows
+from cli.batch.plan import InputFile, JobError, JobPart
 from cli.batch.storage import Storage
 
 _PLAN = "plan.json"
+# Of a text with a problem.
+_MAX_SHOWN_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
@@ -73,28 +76,46 @@ class Job:
         """Number of rows of all files, once the job is open."""
         return sum(each.rows for each in self._plans)
 
-    def open(self, on_rows: OnRows = lambda rows: None) -> bool:
-        """Plan the job, or take up the plan of an earlier run.
-
-        Args:
-            on_rows: called with the number of further rows that were found.
+    def open(self) -> int | None:
+        """Plan the job, or take up the plan of an earlier run that has finished some parts.
 
         Returns:
-            Whether an earlier run has finished it.
+            The number of failed rows if an earlier run has finished the job; else None.
 
         Raises:
-            JobError: the earlier run was another job, or a file is damaged.
+            JobError: the earlier run was another job, a file is damaged, or an output is gone.
         """
-        finished = self.manifest.read_json()
-        kept = finished or (self._state / _PLAN).read_json()
-        if kept is not None:
-            self._check(kept, self.manifest if finished else self._state)
-            self._plans.extend(plan.from_json(kept["inputs"]))
-            self._check_inputs()
-            return bool(finished)
-        self._plans.extend(plan.plan_file(file, self.part_rows, on_rows) for file in self.files)
-        (self._state / _PLAN).write_json(self._described())
-        return False
+        if (finished := self.manifest.read_json()) is not None:
+            self._take_up(finished, self.manifest)
+            for file in self.files:
+                if not file.output.exists():
+                    raise JobError(f"{file.output.path} is gone since the job ended: --restart")
+            return int(finished["failed"])
+        kept = (self._state / _PLAN).read_json()
+        if kept is not None and self._done():
+            self._take_up(kept, self._state)
+        else:
+            self._plans.extend(plan.plan_file(file, self.part_rows) for file in self.files)
+            (self._state / _PLAN).write_json(self._described())
+        return None
+
+    def _take_up(self, kept: Mapping[str, Any], where: Storage) -> None:
+        self._check(kept, where)
+        self._plans.extend(plan.from_json(kept["inputs"]))
+        for index in range(len(self.files)):
+            self._check_input(index)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other commands on this machine from this job.
+
+        Raises:
+            JobError: another command works on it.
+        """
+        with self.output.with_suffix(".dragoman-lock").locked() as is_ours:
+            if not is_ours:
+                raise JobError(f"--output: another command works on {self.output.path}")
+            yield
 
     def restart(self) -> None:
         """Forget earlier runs."""
@@ -125,35 +146,42 @@ class Job:
                 "--restart"
             )
 
-    def _check_inputs(self) -> None:
-        """Check that no file has changed; one with a new time only is read to see it."""
-        for file, kept in zip(self.files, self._plans, strict=True):
-            if file.storage.version() != kept.version and (
-                plan.plan_file(file, self.part_rows).sha256 != kept.sha256
-            ):
-                raise JobError(
-                    f"{kept.path} has changed since the job began: choose another output, or "
-                    "--restart"
-                )
+    def _check_input(self, index: int) -> None:
+        """Check that a file is as it was; one with a new time only is read to see it."""
+        file, kept = self.files[index], self._plans[index]
+        version = file.storage.version()
+        if version == kept.version:
+            return
+        if plan.plan_file(file, self.part_rows).sha256 != kept.sha256:
+            raise JobError(
+                f"{kept.path} has changed since the job began: choose another output, or --restart"
+            )
+        self._plans[index] = replace(kept, version=version)
+
+    def _done(self) -> set[str]:
+        """Names of the finished parts."""
+        if not self._state.exists():
+            return set()
+        names = (path.rpartition("/")[2] for path in self._state.fs.ls(self._state.path, False))
+        return {name[:-5] for name in names if name.endswith(".json")} - {_PLAN[:-5]}
 
     def missing(self) -> list[JobPart]:
         """The parts that are not done, in order."""
-        self._state.fs.invalidate_cache()
-        done = {path.rpartition("/")[2] for path in self._state.fs.ls(self._state.path, False)}
-        return [part for part in plan.parts_of(self._plans) if f"{part.name}.json" not in done]
+        done = self._done()
+        return [part for part in plan.parts_of(self._plans) if part.name not in done]
 
     def read(self, part: JobPart) -> Rows:
         """The rows of a part.
 
         Raises:
-            JobError: a column is missing, or the file is damaged.
+            JobError: a column is missing, or the file is damaged or has changed.
         """
+        self._check_input(part.file)
         file = self.files[part.file]
-        with file.storage.open() as content:
-            try:
-                return FORMATS[file.format][0].read(content, part.extent, self.columns)
-            except FormatError as exc:
-                raise JobError(f"{file.storage.path}: {exc}") from exc
+        with plan.reading(file) as content:
+            rows = FORMATS[file.format][0].read(content, part.extent, self.columns)
+        self._check_input(part.file)
+        return rows
 
     def write(self, part: JobPart, rows: Rows, results: Mapping[str, Sequence[Result]]) -> None:
         """Keep a part.
@@ -193,7 +221,8 @@ class Job:
                 continue
             for column, each in results.items():
                 result = each[index]
-                about = {"column": column, "text": rows.texts[column][index]}
+                text = rows.texts[column][index] or ""
+                about = {"column": column, "text": text[:_MAX_SHOWN_CHARACTERS]}
                 if result.error:
                     yield {**where, **about, "error": result.error}
                 elif result.warnings:
@@ -206,8 +235,10 @@ class Job:
             The numbers of rows that failed, and of rows with warnings.
 
         Raises:
-            JobError: a part is damaged.
+            JobError: a part is damaged, or a file has changed.
         """
+        for index in range(len(self.files)):
+            self._check_input(index)
         parts = plan.parts_of(self._plans)
         kept = {part: (self._state / f"{part.name}.json").read_json() for part in parts}
         for index, file in enumerate(self.files):

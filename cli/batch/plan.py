@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import IO, Any
 
 from cli.batch.formats import FORMATS, Extent, FormatError, format_name
 from cli.batch.storage import Storage
-
-OnRows = Callable[[int], None]
 
 
 class JobError(Exception):
@@ -94,8 +96,13 @@ def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
     fs, path = found.fs, found.path.rstrip("/")
     if output.is_in(Storage(fs, path)):
         raise JobError("--output: is the input, or lies in it")
+    if output.is_special:
+        raise JobError("--output: is neither a file nor a folder")
+    if fs.isfile(path):
+        into = output / found.name if output.fs.isdir(output.path) else output
+        return [InputFile(found, into, _format(path, format))]
     if any(sign in path for sign in "*?["):
-        paths = sorted(each for each in fs.glob(path) if fs.isfile(each))
+        paths = sorted(each for each in fs.glob(path) if _is_visible(each) and fs.isfile(each))
         base = path[: min(path.find(sign) for sign in "*?[" if sign in path)].rpartition("/")[0]
     elif fs.isdir(path):
         names = fs.find(path)
@@ -103,9 +110,6 @@ def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
             each for each in names if (format or format_name(each)) and _is_visible(each)
         )
         base = path
-    elif fs.isfile(path):
-        into = output / found.name if output.fs.isdir(output.path) else output
-        return [InputFile(found, into, _format(path, format))]
     else:
         raise JobError(f"INPUT: there is no file {url}")
     if not paths:
@@ -127,28 +131,36 @@ def _format(path: str, wanted: str) -> str:
     raise JobError(f"{path}: unsupported file type: expected {suffixes}, or --format")
 
 
-def plan_file(file: InputFile, part_rows: int, on_rows: OnRows = lambda rows: None) -> FilePlan:
+def plan_file(file: InputFile, part_rows: int) -> FilePlan:
     """Read a file once, and divide it into parts.
 
     Args:
         file: the file.
         part_rows: most rows of a part.
-        on_rows: called with the number of further rows.
 
     Raises:
         JobError: the file is damaged.
         OSError: it can't be read.
     """
     version = file.storage.version()
-    digest, extents = hashlib.sha256(), []
-    with file.storage.open() as content:
-        try:
-            for extent in FORMATS[file.format][0].extents(content, digest, part_rows):
-                extents.append(extent)
-                on_rows(extent.rows)
-        except FormatError as exc:
-            raise JobError(f"{file.storage.path}: {exc}") from exc
-    return FilePlan(file.storage.path, version, digest.hexdigest(), tuple(extents))
+    digest = hashlib.sha256()
+    with reading(file) as content:
+        extents = tuple(FORMATS[file.format][0].extents(content, digest, part_rows))
+    return FilePlan(file.storage.path, version, digest.hexdigest(), extents)
+
+
+@contextlib.contextmanager
+def reading(file: InputFile) -> Iterator[IO[bytes]]:
+    """An input, opened.
+
+    Raises:
+        JobError: its content is not as its format or its compression want it.
+    """
+    try:
+        with file.storage.open() as content:
+            yield content
+    except (FormatError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as exc:
+        raise JobError(f"{file.storage.path}: {exc}") from exc
 
 
 def parts_of(plans: Sequence[FilePlan]) -> list[JobPart]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cli.batch.job import Job, Result
-from cli.batch.plan import JobPart
+from cli.batch.plan import JobError, JobPart
 from cli.batch.pool import Pool
 
 # So that the last texts of a part are translated beside those of the next ones.
@@ -89,12 +90,22 @@ class JobServers:
             threads=self.threads,
             port=0,
             metrics_port=0,
-            max_queue_seconds=3600.0,
+            max_queue_seconds=_MAX_QUEUE_SECONDS,
         )
         metrics = ServerMetrics(settings.max_client_metrics)
         async with Server(settings, lambda: load_models(settings, metrics), metrics) as server:
-            yield f"127.0.0.1:{server.port}"
-            server.cut_drain_short()
+            owner = asyncio.current_task()
+            watch = asyncio.create_task(server.wait_until_failed())
+            watch.add_done_callback(lambda ended: ended.cancelled() or (owner and owner.cancel()))
+            try:
+                yield f"127.0.0.1:{server.port}"
+            except asyncio.CancelledError:
+                if watch.done():
+                    raise JobError("a model stopped working; the same command goes on") from None
+                raise
+            finally:
+                watch.cancel()
+                server.cut_drain_short()
 
 
 async def run_parts(job: Job, parts: Sequence[JobPart], pool: Pool, on_done: OnDone) -> None:
@@ -153,13 +164,26 @@ class Work:
     give_up_seconds: float
 
     def translate(self, parts: Sequence[JobPart], on_done: OnDone) -> None:
-        """Translate parts in this process; raises as `run_parts`, or if no server can be opened."""
+        """Translate parts in this process.
+
+        Raises:
+            SystemExit: SIGTERM came.
+            StartupError: no model can be opened.
+            JobError: a model stopped working; and as `run_parts`, which raises others too.
+        """
 
         async def run() -> None:
+            # A signal's exception within gRPC's code would end the process without a word.
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             async with (
                 self.servers.opened() as clients,
                 Pool(clients, self.arguments, self.give_up_seconds) as pool,
             ):
                 await run_parts(self.job, parts, pool, on_done)
 
-        asyncio.run(run())
+        try:
+            asyncio.run(run())
+        except asyncio.CancelledError:
+            raise SystemExit(128 + signal.SIGTERM) from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -31,7 +33,9 @@ class Storage:
         """
         import fsspec.core
 
-        return cls(*fsspec.core.url_to_fs(url))
+        found = cls(*fsspec.core.url_to_fs(url))
+        # One name for one file, and an output goes where a link points.
+        return cls(found.fs, os.path.realpath(found.path)) if found.is_local else found
 
     @property
     def is_local(self) -> bool:
@@ -57,6 +61,37 @@ class Storage:
         is_below = f"{self.path.rstrip('/')}/".startswith(f"{other.path.rstrip('/')}/")
         return bool(type(self.fs) is type(other.fs) and is_below)
 
+    @property
+    def is_special(self) -> bool:
+        """Whether it is a device, a pipe or the like."""
+        return (
+            self.is_local
+            and os.path.exists(self.path)
+            and not (os.path.isfile(self.path) or os.path.isdir(self.path))
+        )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Hold a lock that other processes of this machine see, on a disk only.
+
+        Yields:
+            Whether no other process holds it.
+        """
+        if not self.is_local:
+            yield True
+            return
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(self.path, "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                os.unlink(self.path)
+
     def exists(self) -> bool:
         """Whether there is such a file or folder now."""
         self.fs.invalidate_cache()
@@ -72,10 +107,10 @@ class Storage:
         return cast("IO[bytes]", self.fs.open(self.path, "rb", compression="infer"))
 
     def read_json(self) -> Any:
-        """The content of a JSON file; None if there is none."""
+        """The content of a JSON file; None if there is none, or not all of one."""
         try:
             return json.loads(self.fs.cat_file(self.path))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
 
     def write_json(self, value: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
+from bench.processes import descendants
 from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import dragoman, fake_runner, running_fake
 
@@ -66,6 +68,39 @@ async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     assert f"going on after {min(len(ROWS), 20 * len(kept))} rows" in errors
     assert output.read_bytes().count(b"\n") == len(ROWS)
     assert (await run(*command))[1] == f"{output}: is complete already\n"
+
+
+async def test_a_job_ends_on_sigterm_and_when_its_model_dies(
+    source: Path, bundle_path: Path, tmp_path: Path
+) -> None:
+    source.write_text(source.read_text() * 50)
+    command = (source, "--output", tmp_path / "out.txt", "--bundle", bundle_path)
+    for ends, status, message in (
+        (lambda process: process.terminate(), 128 + 15, ""),
+        (lambda process: os.kill(worker_of(process.pid), 9), 1, "a model stopped working"),
+    ):
+        process = await dragoman("batch", *command, "--part-rows", "20", stderr=-1)
+        before = done_parts(tmp_path)
+        while done_parts(tmp_path) == before and process.returncode is None:
+            await asyncio.sleep(0.01)
+        ends(process)
+        _, errors = await process.communicate()
+        assert process.returncode == status, errors
+        assert message in errors.decode()
+        assert b"Traceback" not in errors
+
+
+def done_parts(folder: Path) -> int:
+    """Number of finished parts."""
+    return len([*(folder / "out.txt.dragoman-job").glob("0*.json")])
+
+
+def worker_of(pid: int) -> int:
+    """The process of the model among the descendants of a process."""
+    for child in descendants(pid):
+        if b"service.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            return child
+    raise AssertionError("no process of a model")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert "License-Expression: Apache-2.0" in metadata
     extras = {line.split(": ")[1] for line in metadata if line.startswith("Provides-Extra: ")}
     assert extras == {
+        "batch",
+        "batch-tests",
         "cpu",
         "gpu",
         "faults",
@@ -105,6 +107,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "bench",
         "page",
         "peers",
+        "ray",
         "pictures",
         "tokenizers",
         "train",

@@ -25,7 +25,7 @@ def parts(format: FileFormat, content: bytes, part_rows: int, column: str) -> li
     digest = hashlib.sha256()
     extents = list(format.extents(io.BytesIO(content), digest, part_rows))
     assert digest.digest() == hashlib.sha256(content).digest()
-    assert all(0 < extent.rows <= part_rows for extent in extents)
+    assert all(0 < extent.rows <= part_rows for extent in extents[1:])
     read = [format.read(io.BytesIO(content), extent, [column]) for extent in extents]
     for extent, rows in zip(extents, read, strict=True):
         assert len(rows.texts[column]) == extent.rows
@@ -83,8 +83,7 @@ def test_values_keep_their_commas_quotes_and_line_breaks(
     format = Csv(delimiter)
     output = written(format, parts(format, content, part_rows, "text"), "text").decode()
     found = list(csv.reader(io.StringIO(output, newline=""), delimiter=delimiter))
-    if records:
-        assert found[0] == ["id", "text", "new"]
+    assert found[0] == ["id", "text", "new"]
     assert found[1:] == [[a, b, f"[{b}]"] for a, b in records]
 
 
@@ -97,7 +96,7 @@ def test_values_keep_their_commas_quotes_and_line_breaks(
             b'{"text": "a"}\n[]\n{"text": 3}\n',
             {1: "not an object", 2: "text: not a string"},
         ),
-        ("csv", b"id,text\n1,a\n2\n", {1: "1 values in 2 columns"}),
+        ("jsonl", b'{"text": "\\ud800"}\n', {0: "text: half of a surrogate pair"}),
         ("csv", b"id,text\n1,\xff\n", {0: "text: not valid UTF-8"}),
     ],
 )
@@ -119,7 +118,8 @@ def test_rows_that_are_wrong_stay_with_a_reason(
         ("jsonl", b'{"new": 1, "text": "a"}\n', b'{"new": "[a]", "text": "a"}\n'),
         ("csv", b"new,text\n1,a\n", b"new,text\n[a],a\n"),
         ("csv", b"id,id,text\n1,2,a\n", b"id,id,text,new\n1,2,a,[a]\n"),
-        ("csv", b"id,text\n1,a,b,c\n", b"id,text,new\n1,a,b,c\n"),
+        ("csv", b"id,x,text\n1\n", b"id,x,text,new\n1,,,[]\n"),
+        ("csv", b"id,text\n", b"id,text,new\n"),
     ],
 )
 def test_other_values_stay_and_older_translations_do_not(
@@ -135,9 +135,28 @@ def test_a_line_that_is_no_json_stays_and_says_why() -> None:
     assert written(FORMATS["jsonl"][0], [rows], "text") == b"{\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'id,text\n1,"a\n2,b\n', "not CSV at line 3: unexpected end of data"),
+        (b"id,text\n1,a\n2,b,c\n", "not CSV at line 3: 3 values in 2 columns"),
+    ],
+)
+def test_rows_that_would_be_lost_are_an_error_of_the_file(content: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        list(Csv(",").extents(io.BytesIO(content), hashlib.sha256(), 1))
+
+
+def test_a_member_that_no_object_has_is_an_error() -> None:
+    with pytest.raises(FormatError, match="none of the first 1 rows has a member 'txet'"):
+        FORMATS["jsonl"][0].read(io.BytesIO(b'{"text": "a"}\n'), Extent(0, 14, 1), ["txet"])
+
+
 def test_a_missing_column_is_named_with_those_there_are() -> None:
     with pytest.raises(FormatError, match="no column 'text'; there are id, body"):
         Csv(",").read(io.BytesIO(b"id,body\n1,a\n"), Extent(8, 12, 1), ["text"])
+    with pytest.raises(FormatError, match="several columns 'a'; there are a, a"):
+        Csv(",").read(io.BytesIO(b"a,a\n1,a\n"), Extent(4, 8, 1), ["a"])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.batch.job import Job
+from cli.batch.job import Job, Result
 from cli.batch.plan import JobError, JobPart, find_inputs
 from cli.batch.pool import Pool
 from cli.batch.run import run_parts
@@ -38,10 +38,18 @@ def run(job: Job, server: FakeServer) -> tuple[int, int]:
         async with Pool({"fake": server}, {}, 60.0) as pool:
             await run_parts(job, parts, pool, lambda rows: None)
 
-    if job.open():
+    if job.open() is not None:
         return 0, 0
     asyncio.run(translate(job.missing()))
     return job.finish()
+
+
+def run_one_part(job: Job) -> None:
+    """Do the first part of a job."""
+    job.open()
+    part = job.missing()[0]
+    rows = job.read(part)
+    job.write(part, rows, {"text": [Result(text) for text in rows.texts["text"]]})
 
 
 def rows_of(part: JobPart) -> list[str]:
@@ -66,7 +74,8 @@ def test_an_interrupted_job_translates_each_row_once(calls_until_failures: list[
                 failure("NOT_FOUND") if server.translated.total() >= most else None
             )
             seen = job_of(source, output)
-            rows = [] if seen.open() else [row for part in seen.missing() for row in rows_of(part)]
+            is_left = seen.open() is None
+            rows = [row for part in seen.missing() for row in rows_of(part)] if is_left else []
             try:
                 run(job_of(source, output), server)
             except TranslationError:
@@ -78,21 +87,23 @@ def test_an_interrupted_job_translates_each_row_once(calls_until_failures: list[
 
 def test_a_finished_job_is_not_done_again(source: Path, tmp_path: Path) -> None:
     run(job_of(source, tmp_path / "out.txt"), FakeServer())
-    assert job_of(source, tmp_path / "out.txt").open()
+    assert job_of(source, tmp_path / "out.txt").open() == 0
+    (tmp_path / "out.txt").unlink()
+    with pytest.raises(JobError, match=r"out\.txt is gone since the job ended"):
+        job_of(source, tmp_path / "out.txt").open()
 
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_another_job_does_not_go_on_with_it(source: Path, tmp_path: Path, finished: bool) -> None:
     output = tmp_path / "out.txt"
     job = job_of(source, output, target="de")
-    if finished:
-        run(job, FakeServer())
-    else:
-        job.open()
+    run(job, FakeServer()) if finished else run_one_part(job)
     with pytest.raises(JobError, match='target: "de", now "fr"'):
         job_of(source, output, target="fr").open()
     os.utime(source, (0, 0))
-    assert job_of(source, output, target="de").open() is finished  # the same content
+    assert job_of(source, output, target="de").open() == (
+        0 if finished else None
+    )  # the same content
     source.write_text("other\n")
     with pytest.raises(JobError, match=r"in\.txt has changed since the job began"):
         job_of(source, output, target="de").open()
@@ -100,6 +111,42 @@ def test_another_job_does_not_go_on_with_it(source: Path, tmp_path: Path, finish
     again.restart()
     run(again, FakeServer())
     assert output.read_text() == "[other]\n"
+
+
+def test_other_options_begin_anew_where_nothing_is_done(source: Path, tmp_path: Path) -> None:
+    job_of(source, tmp_path / "out.txt", target="de").open()
+    run(job_of(source, tmp_path / "out.txt", target="fr"), FakeServer())
+    assert (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize("change", ["row\n", "x" * 300 + "\n"])
+def test_an_input_that_changes_meanwhile_is_an_error(
+    source: Path, tmp_path: Path, change: str
+) -> None:
+    job = job_of(source, tmp_path / "out.txt")
+    run_one_part(job)
+    source.write_text(change)
+    with pytest.raises(JobError, match="has changed since the job began"):
+        job.read(job.missing()[0])
+    with pytest.raises(JobError, match="has changed since the job began"):
+        job.finish()
+
+
+def test_a_second_command_is_refused(source: Path, tmp_path: Path) -> None:
+    job = job_of(source, tmp_path / "out.txt")
+    with job.locked():
+        other = job_of(source, tmp_path / "out.txt")
+        with pytest.raises(JobError, match="another command works on"), other.locked():
+            pass
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_a_damaged_compressed_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n" * 100)[:-9])
+    (tmp_path / "b.txt.gz").write_bytes(b"one\n")
+    for name in ("a.txt.gz", "b.txt.gz"):
+        with pytest.raises(JobError, match=name):
+            job_of(tmp_path / name, tmp_path / "out.txt").open()
 
 
 def test_a_damaged_part_is_no_result(source: Path, tmp_path: Path) -> None:
