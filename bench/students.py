@@ -60,6 +60,8 @@ from service.engine.engine import Engine
 from service.models.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
+from service.text.things.scanned import TermRules
+from service.text.things.text_parts import may_need_care
 
 OURS, SELF_ATTENTION = "dragoman", "self-attention"
 MANY = 64
@@ -168,7 +170,13 @@ def _write_base_memory(
     end_like_sources(model, sources[:: max(1, len(sources) // 16)], shortlist)
     save_checkpoint(checkpoint, model, like.tokenizer, languages=like.languages)
     found = zip(texts, sources, lengths(model, sources, shortlist), strict=True)
-    ending = [text for text, source, length in found if length <= _LONGEST * len(source)]
+    # The server would repair what random weights make of a text with numbers, names and the like.
+    rules = TermRules(like.languages["source"], like.languages["target"])
+    ending = [
+        text
+        for text, source, length in found
+        if length <= _LONGEST * len(source) and not may_need_care(text, rules)
+    ]
     (chosen := work / "texts.txt").write_text("\n".join(ending) + "\n", encoding="utf-8")
     return chosen
 
