@@ -145,6 +145,9 @@ class Pool:
                     self._arrived.notify_all()
                 await asyncio.sleep(exc.retry_after_seconds or pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            except Exception as exc:  # a defect, which must not leave the job waiting
+                self._fail(exc)
+                return
 
     async def _answer(self, server: TextServer, call: _PoolCall) -> None:
         answer = await server.translate(call.texts, **self.arguments)
@@ -193,9 +196,9 @@ class Pool:
             del self._results[oldest]
             self._kept_characters -= len(oldest) + len(future.result().text or "")
 
-    def _fail(self, error: TranslationError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._failed = error
-        if error.code in _AWAY:
+        if isinstance(error, TranslationError) and error.code in _AWAY:
             self._failed = ServersAwayError(
                 f"no answer from {', '.join(self.servers)} for {self.give_up_seconds:g} s: {error}"
             )

@@ -76,6 +76,15 @@ async def test_a_refused_job_ends(code: str) -> None:
                 await made.translate(TEXTS)
 
 
+async def test_a_defect_ends_the_job() -> None:
+    def fails(texts: Sequence[str]) -> TranslationError | None:
+        raise ValueError("a defect")
+
+    async with pool(FakeServer(fails)) as made:
+        with pytest.raises(ValueError, match="a defect"):
+            await made.translate(TEXTS)
+
+
 async def test_a_job_ends_when_no_server_answers_for_long() -> None:
     server = FakeServer(lambda texts: failure("UNAVAILABLE"))
     async with pool(server, give_up_seconds=0.0) as made:
