@@ -28,6 +28,8 @@ from model.bundle.bundle import Bundle
 from tests.robustness.soak import report
 from tests.robustness.soak.run import SoakPlan, soak
 
+pytestmark = pytest.mark.benchmarks
+
 SHORT = Round(0.3, 0.1, 1)
 
 
