@@ -159,9 +159,10 @@ def test_it_has_as_many_threads_as_its_quota_has_cores(docker: DockerEngine) -> 
 
 
 def test_an_own_bundle_is_a_layer(docker: DockerEngine, bundles: Path, tmp_path: Path) -> None:
-    (text,) = re.findall(
+    found = re.findall(
         r"^```dockerfile\n(.*?)^```", (DOCKER / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
+    (text,) = (block for block in found if "my-model" in block)
     (tmp_path / "Dockerfile").write_text(text)
     shutil.copytree(bundles / "tiny", tmp_path / "my-model")
     docker("build", "--tag", "own-model", tmp_path)
