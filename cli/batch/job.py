@@ -269,11 +269,10 @@ class Job:
         return len(failed), len(warned)
 
     def _verified(self, part: JobPart, kept: Mapping[str, Any]) -> IO[bytes]:
-        content = (self._state / f"{part.name}.part").fs.cat_file(
-            (self._state / f"{part.name}.part").path
-        )
+        file = self._state / f"{part.name}.part"
+        content = file.fs.cat_file(file.path)
         if hashlib.sha256(content).hexdigest() != kept["sha256"]:
-            raise JobError(f"{self._state.path}: {part.name}.part is damaged; use --restart")
+            raise JobError(f"{self._state.path}: {file.name} is damaged; use --restart")
         return io.BytesIO(content)
 
 

@@ -27,21 +27,12 @@ class PartTranslator:
 
     def __init__(self, work: Work, parts: Sequence[JobPart]) -> None:
         import asyncio
-        import contextlib
-
-        from cli.batch.pool import Pool
 
         self._work = work
         self._parts = parts
         self._runner = asyncio.Runner()
-        self._stack = contextlib.AsyncExitStack()
-
-        async def open_pool() -> Pool:
-            clients = await self._stack.enter_async_context(work.servers.opened())
-            pool = Pool(clients, work.arguments, work.give_up_seconds)
-            return await self._stack.enter_async_context(pool)
-
-        self._pool = self._runner.run(open_pool())
+        self._opened = work.pool()  # until the actor's process ends
+        self._pool = self._runner.run(self._opened.__aenter__())
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Translate the parts with the indices in a batch; returns their numbers of rows."""

@@ -163,6 +163,15 @@ class Work:
     arguments: Mapping[str, Any]
     give_up_seconds: float
 
+    @contextlib.asynccontextmanager
+    async def pool(self) -> AsyncIterator[Pool]:
+        """The servers, opened."""
+        async with (
+            self.servers.opened() as clients,
+            Pool(clients, self.arguments, self.give_up_seconds) as pool,
+        ):
+            yield pool
+
     def translate(self, parts: Sequence[JobPart], on_done: OnDone) -> None:
         """Translate parts in this process.
 
@@ -177,10 +186,7 @@ class Work:
             task = asyncio.current_task()
             assert task is not None
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-            async with (
-                self.servers.opened() as clients,
-                Pool(clients, self.arguments, self.give_up_seconds) as pool,
-            ):
+            async with self.pool() as pool:
                 await run_parts(self.job, parts, pool, on_done)
 
         try:
