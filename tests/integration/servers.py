@@ -207,7 +207,9 @@ async def running_fake(
 async def running_bundle(*bundles: Path, **settings: Any) -> AsyncIterator[Running]:
     """Run a server of the bundles in some directories."""
     metrics, chosen = ServerMetrics(), any_ports(model=bundles, **settings)
-    async with running(chosen, metrics, load_models(chosen, metrics)) as made:
+    # A server loads before it listens. In the loop it would block another server of the test.
+    registry = await asyncio.to_thread(load_models, chosen, metrics)
+    async with running(chosen, metrics, registry) as made:
         yield made
 
 

@@ -12,16 +12,13 @@ import pytest
 from dragoman.client import Search, StreamEnd, TranslationError
 from export.bundle_writer import ExportOptions, write_bundle
 from model.bundle.bundle import Bundle
-from service.models.loading import load_models
-from service.observability.metrics import ServerMetrics
 from service.settings import shipped_models
 from tests.factories import export_source, random_model, tiny_config
 from tests.integration.servers import (
     Running,
-    any_ports,
     dragoman,
     needs_two_cores,
-    running,
+    running_bundle,
     server_process,
 )
 
@@ -59,8 +56,7 @@ async def both(german_french: Path) -> AsyncIterator[Running]:
 
 
 def serving(*models: Path, **settings: Any) -> Any:
-    metrics, chosen = ServerMetrics(), any_ports(model=models, in_process=True, **settings)
-    return running(chosen, metrics, load_models(chosen, metrics))
+    return running_bundle(*models, in_process=True, **settings)
 
 
 async def test_a_text_goes_through_both_models_if_none_translates_directly(both: Running) -> None:

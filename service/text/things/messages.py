@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from model.bundle.spans import Span
+from service.common.scanning import contains
 
 MAX_BRANCHES = 24
 _HEAD = re.compile(r"\{\s{0,8}\w{1,64}\s{0,8},\s{0,8}(?:plural|selectordinal|select)\s{0,8},")
@@ -16,7 +17,7 @@ _BRACES = re.compile(r"[{}]")
 
 def messages_of(text: str) -> list[Span]:
     """The places of the messages of a text, in order, without messages within another."""
-    if "{" not in text or not _HEAD.search(text):
+    if "{" not in text or not contains(_HEAD, text):
         return []
     found: list[Span] = []
     opened: list[int] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
+from service.common.scanning import matches
 from service.text.things.edits import Edit, EditedText
 from service.text.things.letter_case import may_be_unusual
 from service.text.things.messages import messages_of
@@ -165,7 +166,7 @@ def _closed(text: str) -> str:
     """The text without signs that end a sentence within a thing; it is as long as before."""
     if "\\" in text or "&" in text:
         text = _ESCAPED_QUOTE.sub(lambda match: f'{match[1]}"'.rjust(len(match[0]), "_"), text)
-    edits = [Edit(Span(*m.span()), _ENDS.sub("_", m.group())) for m in ATOMIC.finditer(text)]
+    edits = [Edit(Span(*m.span()), _ENDS.sub("_", m.group())) for m in matches(ATOMIC, text)]
     messages = messages_of(text)
     edits = [e for e in edits if not any(m.start <= e.span.start < m.end for m in messages)]
     edits += [Edit(span, _ENDS.sub("_", text[slice(*span)])) for span in messages]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
+from service.common.scanning import contains
 from service.text.things.acronyms import is_acronym
 from service.text.things.messages import messages_of
 from service.text.things.patterns import (
@@ -166,14 +167,14 @@ def may_have_things(text: str, language: str = "en") -> bool:
         shape = encoded.translate(_SHAPES)
         if any(pattern in shape for pattern in _PATTERNS):
             return True
-    elif _SIGN.search(text):
+    elif contains(_SIGN, text):
         return True
     if has_runs(text) or added_letters(text, language):
         return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
         return False
-    return foreign.search(text) is not None
+    return contains(foreign, text)
 
 
 def find_things(
