@@ -88,7 +88,10 @@ def forms(number: str, source: str, target: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys((best, *others)))
     separators = set(_SEPARATOR.findall(number))
     if len(separators) == 1 and (mark := separators.pop()) in _LIKE:
-        return (number, number.replace(mark, _LIKE[mark]))
+        other = number.replace(mark, _LIKE[mark])
+        # "Am 12.30" is a date.
+        is_time = mark == ":" and target[:2].lower() == "de"
+        return (number, f"{other} Uhr" if is_time else other)
     return (number,)
 
 

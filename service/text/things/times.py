@@ -93,7 +93,9 @@ class ClockTime:
                 full.format(h=hour, m=minute),
                 full.format(h=hour, m=minute).replace(":", "."),
             ]
-            found += [f"{hour}:{minute}", f"{hour}.{minute}"]
+            found.append(f"{hour}:{minute}")
+            if language != "de":  # where "Am 12.30" is a date
+                found.append(f"{hour}.{minute}")
             if self._is_full:
                 found.append(whole.format(h=hour))
         if self.hour % 12 == 0 and self._is_full:

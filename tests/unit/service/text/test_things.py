@@ -16,6 +16,7 @@ from service.text.things.letter_case import (
     restored,
 )
 from service.text.things.number_forms import forms, preferred
+from service.text.things.thing_forms import forms_of
 from service.text.things.things import ThingKind, find_things, may_have_things
 
 FOUND = {
@@ -121,6 +122,14 @@ def test_only_numbers_with_marked_thousands_are_rewritten(
 ) -> None:
     assert preferred(number, source, target) == written
     assert forms(number, source, target)[0] == written
+
+
+@pytest.mark.parametrize("text", ["10:30", "10:30 am"])
+def test_a_time_with_a_point_is_a_date_in_german_unless_it_says_more(text: str) -> None:
+    thing = find_things(f"At {text} he left.")[0]
+    assert "10.30" in forms_of(thing, "en", "fi").right
+    assert "10.30" not in forms_of(thing, "en", "de").right
+    assert "10.30 Uhr" in forms_of(thing, "en", "de").right
 
 
 @pytest.mark.parametrize(
