@@ -45,6 +45,8 @@ def _property(field: dataclasses.Field[Any]) -> dict[str, Any]:
     for key in ("minimum", "maximum"):
         if field.metadata[key] is not None:
             found[key] = field.metadata[key]
+    if field.name.endswith("_url"):
+        found["pattern"] = "^[^@]*$"  # a URL with a password belongs into a Secret
     if field.metadata["choices"]:
         found["enum"] = list(field.metadata["choices"])
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,7 @@ def test_every_value_has_a_schema_and_a_default() -> None:
         ({"settings": {"max_rows": "many"}}, "settings.max_rows"),
         ({"settings": {"max_rows": 5000}}, "settings.max_rows"),
         ({"settings": {"log_level": "loud"}}, "settings.log_level"),
+        ({"settings": {"jwks_url": "https://user:word@id.example"}}, "settings.jwks_url"),
         ({"settings": {"port": 1}}, "port"),  # the chart's own
         ({"tls": {"sercet": "x"}}, "sercet"),
         ({"autoscaling": {"type": "vpa"}}, "autoscaling.type"),
@@ -258,8 +260,6 @@ def test_what_is_pulled_is_what_is_served() -> None:
     manifests = rendered_case("pull")
     (pull,) = pod(manifests)["initContainers"]
     (server,) = pod(manifests)["containers"]
-    assert pull["command"] == ["dragoman", "pull"]
-    assert pull["args"] == ["en-de", "de-en", "fr-en", "--type", "tiny"]
     assert server["args"] == ["serve", "en-de", "de-en", "fr-en"]
     mounted = {each["mountPath"]: each["name"] for each in pull["volumeMounts"]}
     directory = {each["name"]: each["value"] for each in pull["env"]}["DRAGOMAN_MODELS_DIR"]
@@ -272,6 +272,24 @@ def test_what_is_pulled_is_what_is_served() -> None:
     # The pod can write the claim.
     about = pod(manifests)["securityContext"]
     assert about["fsGroup"] == about["runAsGroup"]
+
+
+def test_only_missing_models_are_pulled(tmp_path: Path) -> None:
+    (pull,) = pod(rendered_case("pull"))["initContainers"]
+    (tmp_path / "models" / "de-en").mkdir(parents=True)
+    (tmp_path / "models" / "de-en" / "bundle.json").touch()
+    program = tmp_path / "dragoman"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    words = [word.replace("/models/", f"{tmp_path}/models/") for word in pull["command"]]
+    done = subprocess.run(
+        [*words, *pull["args"]],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "pull en-de --type tiny\npull fr-en --type tiny\n"
 
 
 def test_routes_and_ingress_reach_ports_that_there_are() -> None:
