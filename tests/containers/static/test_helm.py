@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import dragoman
+from service.settings_sources import load_settings
 from tests.containers.chart import (
     AS_OVERLAYS,
     CASES,
@@ -218,13 +219,19 @@ def test_wrong_values_are_refused_by_name(values: Values, named: str) -> None:
     assert re.search(rf"\b{re.escape(named)}\b", refusal(values).replace("/", "."))
 
 
-def test_settings_reach_the_server_as_they_are() -> None:
-    data = settings(rendered_case("all"))
-    assert data["DRAGOMAN_MAX_REQUEST_CHARACTERS"] == "2000000000"
-    assert data["DRAGOMAN_MIN_PING_SECONDS"] == "0.5"
-    assert data["DRAGOMAN_PIVOT_LANGUAGES"] == "en,de"
-    assert data["DRAGOMAN_TRACING"] == "true"
-    assert settings(rendered_case("bundle-volume"))["DRAGOMAN_MODEL"] == "/models/one:/models/other"
+@pytest.mark.parametrize("case", CASES)
+def test_settings_reach_the_server_as_they_are(case: str) -> None:
+    data = settings(rendered_case(case))
+    understood = load_settings({}, data)
+    for name, value in CASES[case].get("settings", {}).items():
+        wanted = tuple(value) if isinstance(value, list) else value
+        assert getattr(understood, name) == wanted
+    models = CASES[case].get("models", {"source": "bundled"})
+    if models["source"] in ("image", "volume"):
+        assert understood.model == tuple(Path("/models") / name for name in models["names"])
+
+
+def test_a_number_of_threads_replaces_that_of_the_cores() -> None:
     (server,) = pod(rendered_case("all"))["containers"]
     assert "DRAGOMAN_THREADS" not in {each["name"] for each in server["env"]}
 
