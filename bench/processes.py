@@ -69,3 +69,23 @@ def proportional_bytes(pid: int) -> int:
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     (pss,) = (line for line in rollup.splitlines() if line.startswith("Pss:"))
     return int(pss.split()[1]) * 1024
+
+
+def mapped_bytes(pid: int, ending: str) -> tuple[int, int]:
+    """Memory of the files that a process maps with paths that end so, also if they were removed.
+
+    Returns:
+        The resident bytes, and the same with each shared page divided by its users.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    counted = {"Rss:": 0, "Pss:": 0}
+    is_meant = False
+    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):  # a mapping's head: addresses, ..., path
+            is_meant = line.removesuffix(" (deleted)").endswith(ending)
+        elif is_meant and name in counted:
+            counted[name] += int(rest[0]) * 1024
+    return counted["Rss:"], counted["Pss:"]

@@ -200,6 +200,13 @@ class Settings:
     threads: int = _setting(
         0, "Threads of each model's arithmetic. 0: one per core.", minimum=0, maximum=1024
     )
+    model_processes: int = _setting(
+        0,
+        "Processes of each model on a CPU, which share its weights and divide its threads. 0: one "
+        "for each two cores, divided by the number of models, up to 4.",
+        minimum=0,
+        maximum=64,
+    )
     in_process: bool = _setting(
         False,
         "Run the models in the server's process: 20 MB less memory per model, slower under load. "
@@ -208,7 +215,7 @@ class Settings:
     max_rows: int = _setting(
         0,
         "Rows of a model's batch: sentences, or hypotheses of beams, translated at the same time. "
-        "0: 64 on a CPU; on a GPU, as many as fit into its memory, up to 512.",
+        "0: 64 for each process on a CPU; on a GPU, as many as fit into its memory, up to 512.",
         minimum=0,
         maximum=MAX_ROWS,
     )

@@ -5,6 +5,7 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import re
@@ -22,6 +23,11 @@ from model.bundle.graph_check import check_graph
 from model.bundle.manifest import BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.processor import multiplies_int8_exactly, num_usable_cores
+
+# Smaller weights stay in the graph's file.
+_SMALL_WEIGHT_BYTES = 1024
+
+_log = logging.getLogger(__name__)
 
 
 class BundleDeviceError(BundleError):
@@ -72,6 +78,8 @@ class SessionSettings:
             graphs are opened. The sessions' own threads are as nice as the calling thread.
         uses_shortlist: whether rows choose from shortlists, where the bundle has one.
         waits: whether a run that is launched is also waited for, so that an error is its own.
+        packed: on a CPU, a folder for packed weights, which sessions in several processes share.
+            One process at a time may open sessions with it; None for weights of the session's own.
     """
 
     device: str = "cpu"
@@ -82,6 +90,7 @@ class SessionSettings:
     opening_niceness: int = 0
     uses_shortlist: bool = True
     waits: bool = False
+    packed: Path | None = None
 
 
 def open_session(
@@ -102,7 +111,25 @@ def open_session(
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
         BundleCorruptError: the graph is not what the manifest says.
     """
-    providers = _providers(bundle, settings, captures)
+    if settings.packed is not None:
+        try:
+            return _open_packed(bundle, graph, settings)
+        except Exception as exc:  # for example, its disk is full
+            if is_out_of_memory(exc):
+                raise
+            _log.warning("weights of %s are not shared between processes: %s", graph.name, exc)
+    options = _options(bundle, settings)
+    if optimized_graph is not None:
+        options.optimized_model_filepath = str(optimized_graph)
+    weights = _mapped_weights(bundle, options)
+    session = _opened(bundle, graph, bundle.files.path(graph), settings, options, captures=captures)
+    if weights is not None:
+        session.weights = weights  # which it reads as long as it lives
+        _let_go(weights)
+    return session
+
+
+def _options(bundle: Bundle, settings: SessionSettings) -> ort.SessionOptions:
     options = ort.SessionOptions()
     # Fatal errors only: others are exceptions, which are logged where they can't block a step.
     options.log_severity_level = 4
@@ -132,17 +159,27 @@ def open_session(
     if settings.profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = settings.profile_prefix
-    if optimized_graph is not None:
-        options.optimized_model_filepath = str(optimized_graph)
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
-    weights = _mapped_weights(bundle, options)
+    return options
+
+
+def _opened(
+    bundle: Bundle,
+    graph: Path,
+    file: str | Path,
+    settings: SessionSettings,
+    options: ort.SessionOptions,
+    *,
+    captures: bool = False,
+) -> ort.InferenceSession:
+    """A session of a file with one of the bundle's graphs, which is checked."""
+    providers = _providers(bundle, settings, captures)
 
     def opened() -> ort.InferenceSession:
         disabled = _disabled_optimizers(settings.opening_niceness)
-        path = bundle.files.path(graph)
         return ort.InferenceSession(
-            path, options, providers=providers, disabled_optimizers=disabled
+            file, options, providers=providers, disabled_optimizers=disabled
         )
 
     try:
@@ -157,12 +194,36 @@ def open_session(
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
         raise BundleDeviceError(_no_such_gpu(settings.device, "its own message is above"))
     check_graph(bundle, graph, session)
-    if weights is not None:
-        session.weights = weights  # which it reads as long as it lives
-        if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
-            # Most were packed into memory of the session's own. Pages needed again are read again.
-            weights.madvise(mmap.MADV_DONTNEED)
     return session
+
+
+def _open_packed(bundle: Bundle, graph: Path, settings: SessionSettings) -> ort.InferenceSession:
+    """A session whose weights are packed in a file, which ONNX Runtime maps.
+
+    All sessions of the file, in any process, so have one copy of the weights in memory. The first
+    one writes it.
+    """
+    assert settings.packed is not None
+    packed = settings.packed / graph.name
+    if not packed.exists():
+        options = _options(bundle, settings)
+        weights = _mapped_weights(bundle, options)
+        unfinished = packed.with_suffix(".unfinished")
+        options.optimized_model_filepath = str(unfinished)
+        for key, value in {
+            "save_external_prepacked_constant_initializers": "1",
+            "optimized_model_external_initializers_file_name": f"{graph.stem}.weights",
+            "optimized_model_external_initializers_min_size_in_bytes": str(_SMALL_WEIGHT_BYTES),
+        }.items():
+            options.add_session_config_entry(f"session.{key}", value)
+        _opened(bundle, graph, bundle.files.path(graph), settings, options)
+        if weights is not None:
+            _let_go(weights)
+        unfinished.rename(packed)
+    options = _options(bundle, settings)
+    # The file has the graph as it was optimised.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return _opened(bundle, graph, packed, settings, options)
 
 
 def _disabled_optimizers(niceness: int) -> Iterator[str]:
@@ -186,6 +247,12 @@ def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | 
     # Otherwise each session copies all of its weights.
     options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
     return weights
+
+
+def _let_go(weights: mmap.mmap) -> None:
+    """Free the memory of weights, most of which were packed. Pages needed again are read again."""
+    if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
+        weights.madvise(mmap.MADV_DONTNEED)
 
 
 def use_device(device: Device) -> CudaRuntime | None:

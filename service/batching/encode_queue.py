@@ -18,9 +18,9 @@ from service.batching.records import RequestEntry
 from service.batching.row_shares import RowShares
 from service.domain.plan import EncodedSource
 
-# In a full batch, sources for 1 / _AHEAD_PART of the rows are encoded before rows are free. With
+# In a full batch, sources for 1 / AHEAD_PART of the rows are encoded before rows are free. With
 # the included model, about as many rows come free during an encode.
-_AHEAD_PART = 8
+AHEAD_PART = 8
 # With this number of rows, an encode waits until it has this number of sources, for this number of
 # steps at most. (With the included model and 64 rows, two or three requests end in a step.)
 _LOADED_ROWS = 16
@@ -50,7 +50,7 @@ class EncodeQueue:
         self.num_promised = 0
         self._waiting = waiting
         self._token_budget = token_budget
-        self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
+        self._max_promised = max_rows + max(1, max_rows // AHEAD_PART)
         self._half = max_rows // 2
         self._shares = RowShares(max_rows)
         self._max_batches = max_batches

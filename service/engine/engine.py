@@ -40,7 +40,9 @@ from service.errors import (
     UnavailableError,
 )
 from service.worker.client import ProcessLoop
+from service.worker.group_loop import GroupLoop
 from service.worker.process import ModelProcess
+from service.worker.process_group import ProcessGroup
 
 __all__ = ["Engine", "EngineConfig"]
 
@@ -64,14 +66,14 @@ class Engine:
         runner: runs the model. The engine owns it, and `stop` closes it.
         config: limits and special ids.
         observer: receives the engine's events, for metrics.
-        scorer: scores given targets; None if the model can't score. A `ModelProcess` has its own.
+        scorer: scores given targets; None if the model can't score. Processes have their own.
         clock: returns the time in seconds, by which deadlines are measured. It is called from two
-            threads. With a `ModelProcess`, it must be `time.monotonic`.
+            threads. With processes, it must be `time.monotonic`.
     """
 
     def __init__(
         self,
-        runner: ModelRunner | LanedRunner | ModelProcess,
+        runner: ModelRunner | LanedRunner | ModelProcess | ProcessGroup,
         config: EngineConfig | None = None,
         observer: EngineObserver | None = None,
         scorer: Scorer | None = None,
@@ -82,9 +84,9 @@ class Engine:
         self.limits: RunnerLimits = runner.limits
         self._observer = observer or EngineObserver()
         self._clock = clock
-        self._steps: StepLoop | ProcessLoop
+        self._steps: StepLoop | ProcessLoop | GroupLoop
         prepare: Callable[[str], Awaitable[None]] | None = None
-        if isinstance(runner, ModelProcess):
+        if isinstance(runner, ModelProcess | ProcessGroup):
             assert scorer is None, "the process has its own"
             assert clock is time.monotonic, "the process has no other"
             self.widest: RunnerLimits = runner.widest

@@ -118,9 +118,9 @@ class ModelMetrics(EngineObserver):
 
         self._show(show)
 
-    def set_process(self, pid: int) -> None:
-        """Add the figures of the process that the model runs in."""
-        self._show(lambda: self._processes.add(self._model, pid))
+    def set_processes(self, *pids: int) -> None:
+        """Add the figures of the processes that the model runs in."""
+        self._show(lambda: self._processes.add(self._model, pids))
 
     def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
         """Set the gauges of the engine's capacity."""

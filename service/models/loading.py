@@ -13,7 +13,6 @@ import dragoman
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import BundleError
 from model.bundle.manifest_checks import installed_runtime_version
-from model.bundle.processor import num_usable_cores
 from model.bundle.tokenizer import TokenizerError
 from service.domain.attention import AttentionShape
 from service.domain.plan import LanedRunner
@@ -29,9 +28,11 @@ from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
+from service.worker.division import divided, has_own_process, num_processes
 from service.worker.memory import MemoryBudget, check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
+from service.worker.process_group import ProcessGroup, folder_of_packed_weights
 
 # Longest time to open a model that replaces another one or wakes: far more than large weights need
 # on a slow disk, at a low priority and on a busy machine.
@@ -51,7 +52,8 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
         StartupError: a bundle can't be used; the message says what to do.
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
-    if settings.idle_seconds and not _has_own_process(settings):
+    num_processes(settings)  # before models are loaded, which takes long
+    if settings.idle_seconds and not has_own_process(settings):
         raise StartupError(
             "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
             "on a GPU, on a single core and with in_process models run in the server's process"
@@ -62,7 +64,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     check_names(bundles, paths)  # and the rules, before models are loaded, which takes long
     rules.resolved(bundles)
     if settings.device == "cpu":  # a GPU's rows follow from its free memory
-        check_memory(bundles, settings, own_process=_has_own_process(settings))
+        check_memory(bundles, settings, own_process=has_own_process(settings))
     budget = MemoryBudget(settings)
     models = [load_model(path, settings, metrics, budget) for path in paths]
     return Registry(models, rules, LifecycleMetrics(metrics))
@@ -107,12 +109,12 @@ def load_model(
         max_waiting=settings.max_waiting,
         max_queue_seconds=settings.max_queue_seconds or None,
     )
-    if _has_own_process(settings):
+    if has_own_process(settings):
         budget = budget or MemoryBudget(settings)
         with budget.opening(bundle) as started:
             niceness = _BACKGROUND_NICENESS if in_background else 0
             process = _opened(bundle, settings, niceness, is_reload=bool(replaces))
-            started(lambda: process.exit_status is None)
+            started(lambda: process.is_running)
         engine, facts = _engine_in_own_process(process, config, observer)
     else:
         engine, facts = _engine_in_this_process(bundle, settings, config, observer)
@@ -164,7 +166,7 @@ def load_model(
         observer=observer,
         bundle=given.absolute(),
         manifest_sha256=bundle.manifest_sha256,
-        reopen=reopen if _has_own_process(settings) or settings.device != "cpu" else None,
+        reopen=reopen if has_own_process(settings) or settings.device != "cpu" else None,
     )
 
 
@@ -180,33 +182,35 @@ def _manifest(path: Path) -> Bundle:
         raise StartupError(str(exc)) from exc
 
 
-def _has_own_process(settings: Settings) -> bool:
-    """Whether each model gets its own process.
+def _opened(
+    bundle: Bundle, settings: Settings, niceness: int, *, is_reload: bool
+) -> ModelProcess | ProcessGroup:
+    def opened(part: Settings, packed: Path | None = None) -> ModelProcess:
+        sha256 = bundle.manifest_sha256
+        return ModelProcess(
+            bundle.name,
+            functools.partial(open_model, bundle.path, part, sha256, niceness, packed),
+            log_level=settings.log_level,
+            log_format=settings.log_format,
+            niceness=niceness,
+            # At the server's start, its supervisor decides how long to wait.
+            open_seconds=_OPEN_SECONDS if is_reload else None,
+        )
 
-    On one core, it would gain nothing. On a GPU, the runner is in the server's process, which reads
-    its metrics.
-    """
-    return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
-
-
-def _opened(bundle: Bundle, settings: Settings, niceness: int, *, is_reload: bool) -> ModelProcess:
-    return ModelProcess(
-        bundle.name,
-        functools.partial(open_model, bundle.path, settings, bundle.manifest_sha256, niceness),
-        log_level=settings.log_level,
-        log_format=settings.log_format,
-        niceness=niceness,
-        # At the server's start, its supervisor decides how long to wait.
-        open_seconds=_OPEN_SECONDS if is_reload else None,
-    )
+    parts = divided(settings)
+    if len(parts) == 1:
+        return opened(settings)
+    with folder_of_packed_weights() as packed:
+        return ProcessGroup.open([functools.partial(opened, part, packed) for part in parts])
 
 
 def _engine_in_own_process(
-    process: ModelProcess, config: EngineConfig, observer: ModelMetrics
+    process: ModelProcess | ProcessGroup, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, dict[str, int]]:
-    observer.set_process(process.pid)
+    observer.set_processes(*process.pids)
     config = dataclasses.replace(config, step_seconds=process.step_seconds)
-    facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes, "pid": process.pid}
+    facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes}
+    facts |= {"processes": len(process.pids), "pid": process.pids[0]}
     return Engine(process, config, observer), facts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -24,38 +24,41 @@ class ModelProcesses(Collector):
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._pids: dict[str, int] = {}
+        self._pids: dict[str, Sequence[int]] = {}
         registry.register(self)
 
-    def add(self, model: str, pid: int) -> None:
-        """Add a model that runs in the child process `pid`."""
-        self._pids[model] = pid
+    def add(self, model: str, pids: Sequence[int]) -> None:
+        """Add a model that runs in the child processes `pids`."""
+        self._pids[model] = pids
 
     def remove(self, model: str) -> None:
-        """Remove a model before its process ends: another process may get its number."""
+        """Remove a model before its processes end: others may get their numbers."""
         self._pids.pop(model, None)
 
     def collect(self) -> Iterator[Metric]:
         """CPU time and resident memory, by model."""
         cpu = CounterMetricFamily(
             "dragoman_model_process_cpu_seconds",
-            "CPU time of a model's own process.",
+            "CPU time of a model's own processes, summed.",
             labels=["model"],
         )
         memory = GaugeMetricFamily(
             "dragoman_model_process_resident_memory_bytes",
-            "Resident memory of a model's own process.",
+            "Resident memory of a model's own processes, summed; shared weights count in each.",
             labels=["model"],
         )
-        for model, pid in list(self._pids.items()):
+        for model, pids in list(self._pids.items()):
+            ticks = pages = 0
             try:
-                stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
+                for pid in pids:
+                    stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
+                    fields = stat.rpartition(")")[2].split()
+                    ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+                    pages += int(fields[_RESIDENT_PAGES])
             except OSError:
                 continue
-            fields = stat.rpartition(")")[2].split()
-            ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
             cpu.add_metric([model], ticks / os.sysconf("SC_CLK_TCK"))
-            memory.add_metric([model], int(fields[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE"))
+            memory.add_metric([model], pages * os.sysconf("SC_PAGE_SIZE"))
         yield cpu
         yield memory
 

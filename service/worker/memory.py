@@ -25,6 +25,7 @@ from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
 from service.runtime.cpu.lane_count import best_lanes, num_layer_weights, steps_on_one_thread
 from service.settings import Settings
+from service.worker.division import divided
 from service.worker.opening import CPU_ROWS
 
 MIB = 2**20
@@ -53,7 +54,7 @@ class MemoryNeed:
     Attributes:
         model: name of the model.
         rows: number of rows of its batch.
-        process: memory of its own process without a model; 0 without a process of its own.
+        process: memory of its own processes without a model; 0 without processes of its own.
         weights: memory of weights in all sessions.
         caches: memory of all rows with texts of usual length.
         work: memory of activations.
@@ -85,11 +86,52 @@ class MemoryNeed:
 def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> MemoryNeed:
     """Compute the memory that a bundle needs on a CPU.
 
+    Several processes share the weights with which they translate. Graphs that are loaded at the
+    first request, for scores and attention, have weights of their own in each.
+
     Args:
         bundle: the model.
-        settings: number of rows and threads.
-        own_process: whether the model runs in a process of its own.
+        settings: number of processes, rows and threads.
+        own_process: whether the model runs in processes of its own.
+
+    Raises:
+        StartupError: the settings ask for several processes where there can only be one.
     """
+    parts = divided(settings)
+    first, *others = (_need_of_process(bundle, part, own_process=own_process) for part in parts)
+    if not others:
+        return first
+    # All sessions of all processes map one file of packed weights.
+    shared = first.weights // _num_copies(bundle, parts[0])
+    needs = (first, *others)
+    return MemoryNeed(
+        model=first.model,
+        rows=sum(need.rows for need in needs),
+        process=sum(need.process for need in needs),
+        weights=shared,
+        caches=sum(need.caches for need in needs),
+        work=sum(need.work for need in needs),
+        most=sum(need.most - need.weights for need in needs) + shared,
+    )
+
+
+def _num_copies(bundle: Bundle, settings: Settings) -> int:
+    """Number of copies of the weights in one process that shares them with no other.
+
+    Lanes have two sessions, one for stepping alone and a shared one, and each packs the weights.
+    """
+    config, rows = bundle.config, settings.max_rows or CPU_ROWS
+    has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
+    has_shortlist = _has_shortlist(bundle, settings)
+    return 1 + (has_lanes and not steps_on_one_thread(config, has_shortlist=has_shortlist))
+
+
+def _has_shortlist(bundle: Bundle, settings: Settings) -> bool:
+    return "shortlist" in bundle.manifest and not settings.no_shortlist
+
+
+def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -> MemoryNeed:
+    """The memory of one process that shares nothing with others."""
     config, rows = bundle.config, settings.max_rows or CPU_ROWS
     shape = cache_shape(bundle, limits_of(bundle, rows))
     usual = dataclasses.replace(
@@ -97,10 +139,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         max_source=min(shape.max_source, _USUAL_TOKENS),
         max_target=min(shape.max_target, _USUAL_TOKENS),
     )
-    has_shortlist = "shortlist" in bundle.manifest and not settings.no_shortlist
-    # Lanes have two sessions, one for stepping alone and a shared one, and each packs the weights.
-    has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
-    opens_twice = has_lanes and not steps_on_one_thread(config, has_shortlist=has_shortlist)
+    has_shortlist = _has_shortlist(bundle, settings)
     graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
     weights = sum(bundle.files.size(path) for path in graphs if path is not None)
     if has_shortlist:
@@ -116,7 +155,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         model=bundle.name,
         rows=rows,
         process=process,
-        weights=(1 + opens_twice) * weights,
+        weights=_num_copies(bundle, settings) * weights,
         caches=usual.num_bytes,
         work=work,
         most=0,

@@ -48,7 +48,11 @@ class OpenModel:
 
 
 def open_model(
-    path: Path, settings: Settings, manifest_sha256: str, niceness: int = 0
+    path: Path,
+    settings: Settings,
+    manifest_sha256: str,
+    niceness: int = 0,
+    packed: Path | None = None,
 ) -> OpenModel:
     """Open the bundle at `path`, on the device and with the rows and threads of the settings.
 
@@ -61,6 +65,7 @@ def open_model(
             bundle by now.
         niceness: niceness of opening and trying the model, relative to the calling thread. The
             model then runs with the niceness of the calling thread.
+        packed: folder of packed weights that processes share; None for weights of its own.
 
     Raises:
         StartupError: the bundle can't be used; the message says what to do.
@@ -83,7 +88,7 @@ def open_model(
     )
     # First, so that its memory is free again.
     in_background(lambda: try_scoring(bundle, sessions), niceness)
-    nicely = dataclasses.replace(sessions, opening_niceness=niceness)
+    nicely = dataclasses.replace(sessions, opening_niceness=niceness, packed=packed)
     runner = _runner(bundle, settings, nicely)
     scorer = None
     with contextlib.ExitStack() as failing:

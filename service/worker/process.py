@@ -79,6 +79,16 @@ class ModelProcess:
         self.step_seconds = opened.step_seconds
 
     @property
+    def pids(self) -> list[int]:
+        """Its id, in a list: the same attribute as that of a `ProcessGroup`."""
+        return [self.pid]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process runs."""
+        return self.exit_status is None
+
+    @property
     def exit_status(self) -> int | None:
         """Exit status, or the negative number of the signal that killed it; None while it runs."""
         return self._process.poll()
@@ -100,11 +110,15 @@ class ModelProcess:
                 )
             assert isinstance(answer, Opened)
         except BaseException:
-            self._process.kill()
-            self._process.wait()
-            self._connection.close()
+            self.kill()
             raise
         return answer
+
+    def kill(self) -> None:
+        """End the process before its step loop has been started."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
 
     def _answer(self, message: Open) -> object:
         """The process's answer; None if it has ended."""

@@ -43,7 +43,7 @@ def works(observer: ModelMetrics, num_running: int) -> None:
 
 def version(metrics: ServerMetrics, number: str, *, is_current: bool) -> ModelMetrics:
     observer = ModelMetrics(metrics, "m", is_current=is_current)
-    observer.set_process(os.getpid())
+    observer.set_processes(os.getpid())
     observer.set_capacity(rows=int(number), max_waiting=1, cache_bytes=int(number))
     observer.describe(
         version=number, precision="int8", device="cpu", source="en", target=f"d{number}"

@@ -276,8 +276,8 @@ def test_every_error_crosses_as_it_was(first: str, second: str, seconds: float) 
 
 def test_metrics_show_what_the_process_takes() -> None:
     metrics = ServerMetrics()
-    ModelMetrics(metrics, "a").set_process(os.getpid())
-    ModelMetrics(metrics, "gone").set_process(2**22 + 1)  # more than there can be
+    ModelMetrics(metrics, "a").set_processes(os.getpid())
+    ModelMetrics(metrics, "gone").set_processes(2**22 + 1)  # more than there can be
     memory, cpu = (
         f"dragoman_model_process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total")
     )
