@@ -39,7 +39,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import test-batch test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import test-batch test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-scale bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -114,6 +114,9 @@ bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle m
 
 bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (65 minutes)
 	$(python) -m bench.engine.run $(ARGS)
+
+bench-scale: $(venv)/.dev  ## measure model processes, and predict more cores (2 minutes on two cores, idle)
+	$(python) -m bench.engine.scale $(ARGS)
 
 bench-overload: $(venv)/.dev  ## measure the server at 150 % of its capacity (5 minutes)
 	$(python) -m bench.suite.run overload $(ARGS)

@@ -175,14 +175,19 @@ def _time_is_short(
     return over > slowdown * sum(one.spare for one in left[1:])
 
 
+def machine_name() -> str:
+    """The name of this machine for folders: its processor and the number of CPUs."""
+    facts = about_machine()
+    name = re.sub(r"[^a-z0-9]+", "-", f"{facts['processor']} {facts['cpus']}cpu".lower())
+    return name.strip("-")
+
+
 def run_directory(name: str) -> Path:
     """runs/bench/<date>-<machine>-<name>: the newest that is not finished, or a new one.
 
     The machine is named after its processor: a container's host name changes every day.
     """
-    facts = about_machine()
-    machine = re.sub(r"[^a-z0-9]+", "-", f"{facts['processor']} {facts['cpus']}cpu".lower())
-    machine = machine.strip("-")
+    machine = machine_name()
     runs = ROOT / "runs" / "bench"
     for directory in sorted(runs.glob(f"*-{machine}-{name}"), reverse=True):
         file = directory / SUITE_FILE

@@ -203,7 +203,8 @@ class Settings:
     model_processes: int = _setting(
         0,
         "Processes of each model on a CPU, which share its weights and divide its threads. 0: one "
-        "for each two cores, divided by the number of models, up to 4.",
+        "for each two cores, divided by the number of models, up to 8; fewer if memory or "
+        "--max-rows is small.",
         minimum=0,
         maximum=64,
     )

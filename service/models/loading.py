@@ -28,8 +28,8 @@ from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from service.worker.division import divided, has_own_process, num_processes
-from service.worker.memory import MemoryBudget, check_memory
+from service.worker.division import divided, has_own_process
+from service.worker.memory import MemoryBudget, check_memory, with_processes_that_fit
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 from service.worker.process_group import ProcessGroup, folder_of_packed_weights
@@ -52,7 +52,6 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
         StartupError: a bundle can't be used; the message says what to do.
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
-    num_processes(settings)  # before models are loaded, which takes long
     if settings.idle_seconds and not has_own_process(settings):
         raise StartupError(
             "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
@@ -63,6 +62,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     bundles = [_manifest(path) for path in paths]
     check_names(bundles, paths)  # and the rules, before models are loaded, which takes long
     rules.resolved(bundles)
+    settings = with_processes_that_fit(bundles, settings)
     if settings.device == "cpu":  # a GPU's rows follow from its free memory
         check_memory(bundles, settings, own_process=has_own_process(settings))
     budget = MemoryBudget(settings)

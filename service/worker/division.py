@@ -8,11 +8,12 @@ from model.bundle.processor import num_usable_cores
 from service.errors import StartupError
 from service.settings import Settings, shipped_models
 
-# A process for each two cores: more threads in one process gain little. `bench/NOTES.md` has the
-# simulation behind both numbers.
+# More threads in one process gain little, and with more processes the server's own is the
+# bottleneck: `bench/NOTES.md`.
 _CORES_OF_A_PROCESS = 2
-# With the included model, one server process keeps no more of them busy.
-_MOST_BY_DEFAULT = 4
+_MOST_BY_DEFAULT = 8
+# Fewest rows of a process, unless the settings ask for more processes: beams have to fit in.
+_MIN_ROWS = 32
 
 
 def has_own_process(settings: Settings) -> bool:
@@ -47,7 +48,9 @@ def num_processes(settings: Settings) -> int:
         return wanted
     cores = settings.threads or num_usable_cores()
     fitting = cores // _CORES_OF_A_PROCESS // len(settings.model or shipped_models())
-    return max(1, min(fitting, settings.max_rows or fitting, _MOST_BY_DEFAULT))
+    if settings.max_rows:
+        fitting = min(fitting, settings.max_rows // _MIN_ROWS)
+    return max(1, min(fitting, _MOST_BY_DEFAULT))
 
 
 def divided(settings: Settings) -> list[Settings]:

@@ -25,7 +25,7 @@ from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
 from service.runtime.cpu.lane_count import best_lanes, num_layer_weights, steps_on_one_thread
 from service.settings import Settings
-from service.worker.division import divided
+from service.worker.division import divided, num_processes
 from service.worker.opening import CPU_ROWS
 
 MIB = 2**20
@@ -169,6 +169,33 @@ def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -
     return dataclasses.replace(need, most=most)
 
 
+def with_processes_that_fit(
+    bundles: Sequence[Bundle], settings: Settings, usable: int | None = None
+) -> Settings:
+    """The settings with the number of processes of each model.
+
+    If the settings leave the number open, processes take at most half of the memory, since a reload
+    opens a second version of a model.
+
+    Args:
+        bundles: all models of the server.
+        settings: number of rows and threads, and the memory budget.
+        usable: usable memory in bytes; None for that of this machine.
+
+    Raises:
+        StartupError: the settings ask for several processes where there can only be one.
+    """
+    count = num_processes(settings)
+    budget = settings.memory_budget * MIB or (usable_memory() if usable is None else usable)
+    while count > 1 and not settings.model_processes:
+        tried = dataclasses.replace(settings, model_processes=count)
+        needs = [memory_need(bundle, tried, own_process=True) for bundle in bundles]
+        if SERVER_BYTES + sum(need.typical for need in needs) <= budget / 2:
+            break
+        count -= 1
+    return dataclasses.replace(settings, model_processes=count)
+
+
 def check_memory(
     bundles: Sequence[Bundle], settings: Settings, *, own_process: bool, usable: int | None = None
 ) -> None:
@@ -197,7 +224,8 @@ def check_memory(
         raise StartupError(
             f"the models need about {_mib(typical)} MiB of memory, and {of} {_mib(budget)}: server "
             f"{_mib(server)} + {' + '.join(map(str, needs))}. Serve fewer models or rows "
-            f"(--max-rows), or raise --memory-budget if that is wrong"
+            f"(--max-rows), use fewer processes (--model-processes), or raise --memory-budget if "
+            f"that is wrong"
         )
     if most > budget:
         _log.warning(

@@ -20,6 +20,9 @@ from service.domain.plan import RunnerLimits
 from service.worker.group_loop import GroupLoop
 from service.worker.process import ModelProcess
 
+# Can be written in containers without a folder for temporary files.
+_SHARED_MEMORY = "/dev/shm"
+
 _log = logging.getLogger(__name__)
 
 
@@ -82,11 +85,15 @@ def folder_of_packed_weights() -> Iterator[Path | None]:
 
     Files that are mapped stay in memory, or on the disk, as long as a process has them.
     """
-    with contextlib.ExitStack() as stack:
-        folder: Path | None = None
+    for parent in (None, _SHARED_MEMORY):
         try:
-            made = tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(made))
-        except OSError as exc:
-            _log.warning("each process of a model gets weights of its own: %s", exc)
-        yield folder
+            made = tempfile.TemporaryDirectory(
+                prefix="dragoman-", dir=parent, ignore_cleanup_errors=True
+            )
+        except OSError:
+            continue
+        with made as folder:
+            yield Path(folder)
+        return
+    _log.warning("each process of a model has weights of its own: no folder for temporary files")
+    yield None

@@ -11,9 +11,9 @@ from bench.suite.report import SuiteFigures, update_readme
 
 BENCH = Path(__file__).parents[3] / "bench"
 REPORTS = sorted(
-    directory
-    for directory in (BENCH / "reports").iterdir()
-    if read_summary(directory)["benchmark"] not in RETIRED
+    file.parent
+    for file in (BENCH / "reports").rglob(SUMMARY_FILE)
+    if read_summary(file.parent)["benchmark"] not in RETIRED
 )
 
 

@@ -11,7 +11,7 @@ from model.bundle.bundle import Bundle
 from service.errors import StartupError
 from service.settings import Settings, shipped_models
 from service.worker.division import divided, num_processes
-from service.worker.memory import memory_need
+from service.worker.memory import MIB, memory_need, with_processes_that_fit
 from tests.integration.servers import needs_two_cores
 
 pytestmark = needs_two_cores
@@ -26,7 +26,7 @@ pytestmark = needs_two_cores
         (4, 1, 2),
         (6, 1, 3),
         (8, 1, 4),
-        (32, 1, 4),
+        (32, 1, 8),
         (8, 2, 2),
         (8, 9, 1),
     ],
@@ -36,6 +36,22 @@ def test_by_default_a_model_has_a_process_for_two_cores(
 ) -> None:
     paths = tuple(Path(f"/models/{number}") for number in range(models))
     assert num_processes(Settings(model=paths, threads=threads)) == expected
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, 1), (63, 1), (64, 2), (96, 3), (128, 4)])
+def test_by_default_a_beam_fits_into_a_process(rows: int, expected: int) -> None:
+    assert num_processes(Settings(threads=8, max_rows=rows)) == expected
+
+
+def test_by_default_processes_leave_memory_for_a_reload() -> None:
+    bundle = Bundle.load(shipped_models()[0], verify=False)
+    settings = Settings(threads=8)
+
+    def chosen(settings: Settings, mib: int) -> int:
+        return with_processes_that_fit([bundle], settings, usable=mib * MIB).model_processes
+
+    assert [chosen(settings, mib) for mib in (8000, 1400, 1000, 300)] == [4, 3, 2, 1]
+    assert chosen(dataclasses.replace(settings, model_processes=4), 300) == 4
 
 
 def test_rows_and_threads_are_divided() -> None:

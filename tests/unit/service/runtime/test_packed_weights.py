@@ -1,0 +1,72 @@
+"""Weights that were packed into a file for several processes: the same bits, and none missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.bundle.bundle import Bundle
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import StepOutput
+from service.runtime.cpu.runner import OnnxRunner
+from tests.factories import random_shortlist, random_sources, tiny_bundle
+from tests.runner_loops import greedy_steps, rows_equal
+
+NUM_ROWS, NUM_STEPS = 5, 8
+WIDE = {"d_model": 128, "ffn_dim": 512}  # so that most weights are packed
+
+
+def steps_of(bundle: Bundle, settings: SessionSettings) -> list[StepOutput]:
+    runner = OnnxRunner(bundle, max_rows=NUM_ROWS, sessions=settings)
+    return list(greedy_steps(runner, random_sources(bundle.config, NUM_ROWS), NUM_STEPS))
+
+
+def same(steps: list[StepOutput], expected: list[StepOutput]) -> bool:
+    return all(
+        rows_equal(step, row, other, row)
+        for step, other in zip(steps, expected, strict=True)
+        for row in range(NUM_ROWS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "exact"),
+    [
+        ({"precision": "fp32"}, None),
+        ({"precision": "int8"}, True),
+        ({"precision": "int8"}, False),
+        ({"precision": "int8", "shortlist": random_shortlist()}, None),
+    ],
+)
+def test_packed_weights_give_the_same_bits(
+    tmp_path: Path, fields: dict[str, Any], exact: bool | None
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", **fields, **WIDE)
+    settings = SessionSettings(intra_op_threads=1, exact_int8_products=exact)
+    (tmp_path / "packed").mkdir()
+    shared = dataclasses.replace(settings, packed=tmp_path / "packed")
+    expected = steps_of(bundle, settings)
+    assert same(steps_of(bundle, shared), expected)
+    written = {file.name: file.stat().st_mtime_ns for file in shared.packed.iterdir()}  # type: ignore[union-attr]
+    assert {"encoder.onnx", "encoder.weights", "decoder_step.weights"} <= written.keys()
+    # By the next process, and with more threads.
+    assert same(steps_of(bundle, dataclasses.replace(shared, intra_op_threads=2)), expected)
+    assert written == {
+        file.name: file.stat().st_mtime_ns
+        for file in shared.packed.iterdir()  # type: ignore[union-attr]
+    }
+
+
+def test_weights_that_can_not_be_written_are_not_shared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision="int8", **WIDE)
+    settings = SessionSettings(intra_op_threads=1)
+    missing = dataclasses.replace(settings, packed=tmp_path / "missing")
+    with caplog.at_level(logging.WARNING):
+        assert same(steps_of(bundle, missing), steps_of(bundle, settings))
+    assert "are not shared between processes" in caplog.text
