@@ -162,7 +162,7 @@ def _row(*values: object) -> str:
 
 
 def _median(lines: Iterable[_Line], name: str) -> float:
-    return statistics.median(line[name] for line in lines)
+    return statistics.median(float(line[name]) for line in lines)
 
 
 def _milliseconds(lines: Sequence[_Line], name: str) -> str:

@@ -71,7 +71,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a simulated server does.
+    """The figures of a simulated server.
 
     Attributes:
         rate: answers a second.

@@ -17,7 +17,7 @@ from tests.factories import random_shortlist, random_sources, tiny_bundle
 from tests.runner_loops import greedy_steps, rows_equal
 
 NUM_ROWS, NUM_STEPS = 5, 8
-WIDE = {"d_model": 128, "ffn_dim": 512}  # so that most weights are packed
+WIDE: dict[str, Any] = {"d_model": 128, "ffn_dim": 512}  # so that most weights are packed
 
 
 def steps_of(bundle: Bundle, settings: SessionSettings) -> list[StepOutput]:
