@@ -123,7 +123,7 @@ class _Worker:
 
 
 @dataclass
-class _Call:
+class _SimulatedCall:
     began: float
     steps: int
 
@@ -133,7 +133,7 @@ class _Lane:
     """Rows that step together."""
 
     worker: _Worker
-    rows: list[_Call] = field(default_factory=list)
+    rows: list[_SimulatedCall] = field(default_factory=list)
     debt: float = 0.0  # Python code of the sentences that ended in its last step
 
 
@@ -152,8 +152,8 @@ class _Process:
         num_lanes, width = (simulation.costs.num_lanes, 1) if threads == 2 else (1, threads)
         self.lanes = [_Lane(simulation.worker(width)) for _ in range(num_lanes)]
         self._encoder = simulation.worker() if threads == 2 else None
-        self.waiting: deque[_Call] = deque()
-        self._encoded: deque[_Call] = deque()
+        self.waiting: deque[_SimulatedCall] = deque()
+        self._encoded: deque[_SimulatedCall] = deque()
         self.num_calls = 0
         self._num_steps = 0  # since the last encode began
 
@@ -237,7 +237,7 @@ class Simulation:
             _Process(self, max(1, cores // processes + (n < cores % processes)))
             for n in range(processes)
         ]
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_SimulatedCall] = deque()
         self.step_seconds, self.encode_seconds = table(costs.step), table(costs.encode)
         self._now = 0.0
         self._random = random.Random(1)
@@ -253,7 +253,7 @@ class Simulation:
         """Let the server's process work on one half of a call."""
         self._jobs.append((self.costs.server / 2, then))
 
-    def answered(self, call: _Call) -> None:
+    def answered(self, call: _SimulatedCall) -> None:
         """Record an answer; its user sends the next call."""
         self._answers.append((self._now, self._now - call.began))
         self._sends.append(None)
@@ -295,7 +295,7 @@ class Simulation:
             process.go_on()
 
     def _send(self) -> None:
-        call = _Call(self._now, self._random.choice(self.costs.steps))
+        call = _SimulatedCall(self._now, self._random.choice(self.costs.steps))
         self.serve(lambda: self._waiting.append(call))
 
     def _prediction(self, start: float) -> Prediction:
