@@ -301,6 +301,7 @@ class Simulation:
     def _prediction(self, start: float) -> Prediction:
         measured = self._now - start
         latencies = [latency for when, latency in self._answers if when > start]
+        p50, p99 = np.percentile(latencies or [0.0], (50, 99))
         work = sum(one.work_seconds for one in self._workers)
         lanes = [lane.worker for process in self._processes for lane in process.lanes]
         return Prediction(
@@ -308,8 +309,8 @@ class Simulation:
             processes=len(self._processes),
             users=self._users,
             rate=len(latencies) / measured,
-            p50=float(np.percentile(latencies, 50)),
-            p99=float(np.percentile(latencies, 99)),
+            p50=float(p50),
+            p99=float(p99),
             busy={
                 SERVER: self._server.busy_seconds / measured,
                 CORES: min(1.0, work / measured / self._cores),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,10 @@ from bench.suite.reference import reference_rate
 from bench.suite.run import measurements
 from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Sweep
+from bench.suite.systems import environment
 from model.bundle.bundle import Bundle
+from tests.factories import SENTENCES, tiny_bundle
+from tests.integration.servers import needs_two_cores
 from tests.robustness.soak import report
 from tests.robustness.soak.run import SoakPlan, soak
 
@@ -195,3 +200,21 @@ def test_the_shipped_texts_are_sentences_of_many_lengths() -> None:
     assert len(set(texts)) == len(texts) > 150
     assert words[0] <= 3
     assert words[-1] >= 25
+
+
+@needs_two_cores
+def test_model_processes_are_measured_and_more_cores_predicted(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision="int8")
+    texts = tmp_path / "texts"
+    texts.write_text("\n".join(SENTENCES), encoding="utf-8")
+    arguments = ["--bundle", bundle.path, "--texts", texts, "--output", tmp_path / "report"]
+    arguments += ["--seconds", "0.5", "--rounds", "1", "--simulation", "0.2"]
+    subprocess.run(
+        [sys.executable, "-m", "bench.engine.scale", *map(str, arguments)],
+        check=True,
+        env=environment(),
+    )
+    summary = recompute.read_summary(tmp_path / "report")
+    assert {1, 2} <= {one["processes"] for one in summary["measured"]}
+    assert {4, 8, 16, 32} == {one["cores"] for one in summary["simulated"]}
+    assert "first bottleneck" in (tmp_path / "report" / recompute.REPORT_FILE).read_text()
