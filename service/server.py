@@ -109,7 +109,13 @@ class Server:
         self._documents = DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits.of(settings), metrics.documents, readers
         )
-        self._backend = Backend(metrics, glossaries, self._glossary_store, self._documents)
+        self._backend = Backend(
+            metrics,
+            glossaries,
+            self._glossary_store,
+            self._documents,
+            cache_is_free=settings.cache_free,
+        )
         self._servicer = TranslationServicer(self._backend)
         max_entries = {
             "contents": settings.max_texts,

@@ -227,6 +227,24 @@ class Settings:
         minimum=0,
         maximum=2**30,
     )
+    cache_memory: int = _setting(
+        0,
+        "Memory (MiB) for translations of sentences, which equal sentences get again: the response "
+        "cache. 0: none.",
+        minimum=0,
+        maximum=2**20,
+    )
+    cache_url: str = _setting(
+        "",
+        "Valkey or Redis server in which servers share their response caches: redis://HOST:PORT, "
+        "rediss:// for TLS, or unix://. It can hold a password, so set it in the environment or "
+        "the file. Needs --cache-memory, and the extra `cache`.",
+        is_optional=True,
+    )
+    cache_free: bool = _setting(
+        False,
+        "Don't charge keys for characters of sentences that the response cache answers.",
+    )
     max_waiting: int = _setting(
         4096,
         "Rows that may wait for a model: one for a sentence, or one for each hypothesis of a beam. "

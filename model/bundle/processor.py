@@ -28,6 +28,11 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
     return not _EXACT_FLAGS.isdisjoint(_flags(cpuinfo))
 
 
+def instruction_sets() -> str:
+    """The architecture and its instruction sets: results may differ in bits between two of them."""
+    return " ".join([platform.machine(), *sorted(_flags(_CPUINFO))])
+
+
 def has_instructions(name: str) -> bool:
     """Whether this x86 processor has an instruction set, such as "AVX512"; False if unknown."""
     flag = name.lower()

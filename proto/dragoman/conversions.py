@@ -77,6 +77,7 @@ def translation(message: pb.Translation) -> Translation:
         detection_confidence=message.detection_confidence,
         confidence=_confidence(message),
         warnings=_warnings(message.warnings),
+        num_cached_characters=message.cached_character_count,
     )
 
 
@@ -229,6 +230,7 @@ def document(message: pb.TranslateDocumentResponse, trailing: Metadata = ()) -> 
         detection_confidence=message.detection_confidence,
         warnings=_warnings(message.warnings),
         num_warnings=message.warning_count,
+        num_cached_characters=message.cached_character_count,
     )
 
 
@@ -262,6 +264,7 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         detection_confidence=message.detection_confidence,
         confidence=_confidence(message),
         warnings=_warnings(message.warnings),
+        num_cached_characters=message.cached_character_count,
     )
 
 

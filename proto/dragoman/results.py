@@ -179,6 +179,7 @@ class Translation:
         detection_confidence: the probability of that language, from 0 to 1.
         confidence: the mean of the sentences' confidences; None if the server gives none.
         warnings: what is wrong with translations of its sentences.
+        num_cached_characters: characters of sentences that the server's response cache answered.
     """
 
     text: str
@@ -193,6 +194,7 @@ class Translation:
     detection_confidence: float = 0.0
     confidence: float | None = None
     warnings: tuple[TranslationWarning, ...] = ()
+    num_cached_characters: int = 0
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ class DocumentTranslation:
         detected_language, detection_confidence: as in `Translation`, for the document.
         warnings: as in `Translation`, for all parts: the first 100.
         num_warnings: number of all warnings.
+        num_cached_characters: as in `Translation`, for all parts.
     """
 
     content: bytes
@@ -248,6 +251,7 @@ class DocumentTranslation:
     detection_confidence: float = 0.0
     warnings: tuple[TranslationWarning, ...] = ()
     num_warnings: int = 0
+    num_cached_characters: int = 0
 
 
 @dataclass(frozen=True)
@@ -359,6 +363,7 @@ class StreamEnd:
     detection_confidence: float = 0.0
     confidence: float | None = None
     warnings: tuple[TranslationWarning, ...] = ()
+    num_cached_characters: int = 0
 
 
 class DetectedLanguage(NamedTuple):

@@ -33,6 +33,7 @@ class Backend:
     Attributes:
         models: the models; None while they are loading.
         glossary_store: glossaries that clients make.
+        cache_is_free: whether sentences that the cache answers are not charged.
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class Backend:
         glossaries: GlossaryFiles | None = None,
         glossary_store: GlossaryStore | None = None,
         documents: DocumentWorkers | None = None,
+        *,
+        cache_is_free: bool = False,
     ) -> None:
+        self.cache_is_free = cache_is_free
         self.models: Registry | None = None
         self.metrics = metrics
         self.glossaries = glossaries or GlossaryFiles()
@@ -83,6 +87,7 @@ class Backend:
             source_tokens=sum(result.num_source_tokens for result in results),
             target_tokens=sum(result.num_target_tokens for result in results),
         )
+        note_cached(sum(getattr(result, "num_cached_characters", 0) for result in results))
 
     def count_outcomes(self, results: Sequence[Result]) -> None:
         """Count the outcome of each text or pair."""
@@ -93,6 +98,12 @@ class Backend:
                 self.metrics.warned(found.kind.value)
 
 
+def note_cached(num_characters: int) -> None:
+    """Note the characters that the cache answered for the log, if there are any."""
+    if num_characters:
+        current_call().facts["cached_characters"] = num_characters
+
+
 def call_arguments() -> CallArguments:
     """The arguments of a translator that follow from the current call."""
     call = current_call()
@@ -101,4 +112,6 @@ def call_arguments() -> CallArguments:
         "request_id": call.request_id,
         "client": call.client,
         "client_id": call.client_id,
+        # With keys, no tenant can find out by the time of an answer what another one has sent.
+        "tenant": "" if call.grant.principal is None else call.client,
     }

@@ -13,6 +13,7 @@ from service.calls.status import CHARGED, code_of
 from service.domain.requests import Priority
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import ScoreOptions
+from service.translation.results import TextResult
 
 M = TypeVar("M", bound=ModelRequest)
 O = TypeVar("O", TranslateOptions, ScoreOptions)  # noqa: E741
@@ -61,6 +62,18 @@ def give_back_failed(results: Sequence[Result], texts: Texts) -> None:
             _num_characters(text)
             for result, text in zip(results, texts, strict=True)
             if result.error and code_of(result.error) not in CHARGED
+        )
+    )
+
+
+def give_back_cached(results: Sequence[TextResult], texts: Sequence[str]) -> None:
+    """Give back the characters that the cache answered, if the server's settings say so."""
+    pairs = zip(results, texts, strict=True)
+    current_call().grant.give_back(
+        sum(
+            min(result.num_cached_characters, len(text))
+            for result, text in pairs
+            if result.error is None
         )
     )
 

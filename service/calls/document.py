@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from service.calls.backend import Backend
+from service.calls.backend import Backend, note_cached
 from service.calls.call_context import current_call
 from service.calls.charging import charge
 from service.calls.detected_texts import DetectedText, check_target, detected_texts
@@ -35,6 +35,7 @@ class DocumentTotals:
         compute_seconds: longest computation of a text.
         warnings: the first warnings, at most 100.
         num_warnings: number of all warnings.
+        num_cached_characters: characters of sentences that the cache answered.
     """
 
     num_source_tokens: int = 0
@@ -43,6 +44,7 @@ class DocumentTotals:
     compute_seconds: float = 0.0
     warnings: list[TranslationWarning] = field(default_factory=list)
     num_warnings: int = 0
+    num_cached_characters: int = 0
 
     def add(self, results: Sequence[TextResult]) -> None:
         """Add the results of a batch."""
@@ -54,6 +56,7 @@ class DocumentTotals:
             room = _MAX_WARNINGS - len(self.warnings)
             self.warnings += result.warnings[:room]
             self.num_warnings += len(result.warnings)
+            self.num_cached_characters += result.num_cached_characters
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ async def translate_document(
     call.facts.update(
         source_tokens=totals.num_source_tokens, target_tokens=totals.num_target_tokens
     )
+    note_cached(totals.num_cached_characters)
+    if backend.cache_is_free:
+        call.grant.give_back(min(totals.num_cached_characters, document.num_characters))
     return TranslatedDocument(written, document.num_segments, totals, route, detected)
 
 

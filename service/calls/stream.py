@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from service.calls.backend import Backend, call_arguments
 from service.calls.call_context import current_call
-from service.calls.charging import charge
+from service.calls.charging import charge, give_back_cached
 from service.calls.detected_texts import DetectedText, detected_texts
 from service.calls.requests import TextRequest
 from service.calls.routes import route_if_named
@@ -41,6 +41,8 @@ async def stream(
         async for event in translator.stream(text, options, **call_arguments()):
             if isinstance(event, TextResult):
                 backend.count([event])
+                if backend.cache_is_free:
+                    give_back_cached([event], [text])
                 yield Translated([event], route, detected)
             elif event.text:
                 yield event.text

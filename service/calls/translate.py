@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from model.bundle.languages import Language, LanguageError, find_language
 from service.calls.backend import Backend, call_arguments
 from service.calls.call_context import current_call
-from service.calls.charging import charge, give_back_failed
+from service.calls.charging import charge, give_back_cached, give_back_failed
 from service.calls.detected_texts import (
     DetectedText,
     detected_texts,
@@ -77,6 +77,8 @@ async def translate(backend: Backend, texts: Sequence[str], request: TextRequest
         route = routes[0] if len(routes) == 1 else None
     backend.count(results)
     give_back_failed(results, texts)
+    if backend.cache_is_free:
+        give_back_cached(results, texts)
     return Translated(results, route, detected)
 
 

@@ -34,6 +34,7 @@ class Generation:
     Attributes:
         submitted: the request as submitted to the scheduler.
         trace_ids: trace ids of the call that it belongs to; None if that is not traced.
+        is_cached: whether its result is of an equal request, and no model computed it.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class Generation:
         self.submitted = submitted
         trace = tracing.current.get()
         self.trace_ids = None if trace is None else trace.ids
+        self.is_cached = False
         self._control = control
-        self._on_end = on_end
+        self._at_end = [on_end]
         self._result: GenerationResult | None = None
         self._tokens: list[int] = []
         self._num_pushed = 0
@@ -101,6 +103,11 @@ class Generation:
         if self._result is None:
             self._control.cancel(self.submitted.id, error or RequestCancelledError("cancelled"))
 
+    def call_at_end(self, callback: Callable[[Generation], None]) -> None:
+        """Call a function once the generation, which is unfinished, has its result."""
+        assert self._result is None, "it has ended"
+        self._at_end.append(callback)
+
     def push(self, token_ids: list[int]) -> None:
         """Add new tokens; called by the engine only."""
         if token_ids:
@@ -113,7 +120,8 @@ class Generation:
         assert self._result is None, "a request was answered twice"
         self._result = result
         self._tokens += result.token_ids[self._num_pushed :]
-        self._on_end(self)
+        for callback in self._at_end:
+            callback(self)
         self._wake()
 
     async def _change(self) -> None:

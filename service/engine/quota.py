@@ -208,11 +208,15 @@ class AdmittedCall:
             UnavailableError: the engine was stopped.
         """
         while (generation := self.try_submit(request)) is None:
-            # Without room, a sequence of this call is in flight: its end wakes this task.
-            room = asyncio.get_running_loop().create_future()
-            self._rooms.append(room)
-            await room
+            await self.room()
         return generation
+
+    async def room(self) -> None:
+        """Wait, after `try_submit` has returned None, until it may succeed."""
+        # Without room, a sequence of this call is in flight: its end wakes this task.
+        room = asyncio.get_running_loop().create_future()
+        self._rooms.append(room)
+        await room
 
     def close(self) -> None:
         """Cancel the sequences in flight and give the quota back; may be called repeatedly."""

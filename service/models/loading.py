@@ -13,7 +13,10 @@ import dragoman
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import BundleError
 from model.bundle.manifest_checks import installed_runtime_version
+from model.bundle.processor import instruction_sets
 from model.bundle.tokenizer import TokenizerError
+from service.cache.response_cache import ModelCache, ResponseCache
+from service.cache.setup import response_cache
 from service.domain.attention import AttentionShape
 from service.domain.plan import LanedRunner
 from service.engine.engine import Engine, EngineConfig
@@ -57,6 +60,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
             "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
             "on a GPU, on a single core and with in_process models run in the server's process"
         )
+    cache = response_cache(settings, metrics)
     paths = _distinct(settings.model or shipped_models())
     rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
     bundles = [_manifest(path) for path in paths]
@@ -66,8 +70,8 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     if settings.device == "cpu":  # a GPU's rows follow from its free memory
         check_memory(bundles, settings, own_process=has_own_process(settings))
     budget = MemoryBudget(settings)
-    models = [load_model(path, settings, metrics, budget) for path in paths]
-    return Registry(models, rules, LifecycleMetrics(metrics))
+    models = [load_model(path, settings, metrics, budget, cache=cache) for path in paths]
+    return Registry(models, rules, LifecycleMetrics(metrics), cache)
 
 
 def load_model(
@@ -78,6 +82,7 @@ def load_model(
     replaces: str = "",
     *,
     in_background: bool = False,
+    cache: ResponseCache | None = None,
 ) -> ServedModel:
     """Load the bundle in a directory.
 
@@ -87,6 +92,7 @@ def load_model(
         replaces: name of the model of which this becomes another version, without metrics until it
             is current; "" for a model's first version.
         in_background: whether to open the bundle at a low priority, while models serve.
+        cache: the server's cache; None without one.
 
     Raises:
         StartupError: the bundle can't be used; the message says what to do.
@@ -138,7 +144,7 @@ def load_model(
 
     def reopen(other: Path, in_background: bool) -> ServedModel:
         return load_model(
-            other, settings, metrics, budget, bundle.name, in_background=in_background
+            other, settings, metrics, budget, bundle.name, in_background=in_background, cache=cache
         )
 
     return ServedModel(
@@ -161,6 +167,7 @@ def load_model(
             attention=AttentionShape.of(bundle),
             calibration=calibration,
             carriers=bundle.carriers,
+            cache=None if cache is None else _cache_of(bundle, settings, engine, cache),
         ),
         origin=bundle.origin,
         observer=observer,
@@ -168,6 +175,16 @@ def load_model(
         manifest_sha256=bundle.manifest_sha256,
         reopen=reopen if has_own_process(settings) or settings.device != "cpu" else None,
     )
+
+
+def _cache_of(
+    bundle: Bundle, settings: Settings, engine: Engine, cache: ResponseCache
+) -> ModelCache:
+    """The cached results of a bundle: only of this software, on processors like this one."""
+    software = dragoman.__version__, installed_runtime_version()
+    machine = settings.device, instruction_sets()
+    revision = repr((bundle.manifest_sha256, software, machine, settings.no_shortlist))
+    return cache.of_model(bundle.name, revision, engine.limits.vocab_size)
 
 
 def _one_or_many(languages: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from service.cache.response_cache import ResponseCache
 from service.errors import NotFoundError
 from service.models.lifecycle.interface import LifecycleObserver
 from service.models.lifecycle.model_lifecycle import ModelLifecycle
@@ -31,8 +32,10 @@ class Registry:
         models: Sequence[ServedModel],
         rules: RoutingRules | None = None,
         observer: LifecycleObserver | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         check_names(models)
+        self._cache = cache
         self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {
             model.name: ModelLifecycle(model, observer) for model in models
         }
@@ -99,7 +102,9 @@ class Registry:
             yield Route(tuple(legs))
 
     async def start(self) -> None:
-        """Start the first version of every model."""
+        """Start the first version of every model, and their cache."""
+        if self._cache is not None:
+            await self._cache.start()
         for lifecycle in self.lifecycles.values():
             await lifecycle.start()
 
@@ -115,3 +120,5 @@ class Registry:
     async def stop(self) -> None:
         """Stop all models at once, in bounded time, with `ModelLifecycle.stop`."""
         await asyncio.gather(*(lifecycle.stop() for lifecycle in self.lifecycles.values()))
+        if self._cache is not None:
+            await self._cache.stop()

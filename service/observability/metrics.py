@@ -134,6 +134,7 @@ class ServerMetrics:
         ):
             gauge.set(1)
         self._create_sentence_metrics()
+        self._create_cache_metrics()
         self._create_step_metrics()
         self._create_capacity_metrics()
         self._create_lifecycle_metrics()
@@ -180,6 +181,27 @@ class ServerMetrics:
             "estimated wait is too long (wait), the model is overloaded (overload), or the "
             "deadline cannot be met (deadline).",
             *("model", "reason"),
+        )
+
+    def _create_cache_metrics(self) -> None:
+        """Create metrics of the response cache."""
+        self.response_cache_lookups = self._counter(
+            "dragoman_response_cache_lookups",
+            "Sentences, and scores of links and alignments, that the response cache was asked for: "
+            "answered (hit), answered together with an equal one in progress (joined), or computed "
+            "(miss).",
+            *("model", "result"),
+        )
+        self.response_cache_store_keys = self._counter(
+            "dragoman_response_cache_store_keys",
+            "Keys that the shared store was asked for, which it had (hit) or not (miss); and keys "
+            "and values that it failed to answer or to take (error).",
+            "result",
+        )
+        self.response_cache_bytes = Gauge(
+            "dragoman_response_cache_bytes",
+            "Memory of the response cache in this process.",
+            registry=self.registry,
         )
 
     def _create_step_metrics(self) -> None:

@@ -67,7 +67,7 @@ class JoinedText:
         self._texts: list[str] = []
         self._linked = LinkedText()
         self._reasons: set[FinishReason | None] = set()
-        self._num_source_tokens = self._num_target_tokens = 0
+        self._num_source_tokens = self._num_target_tokens = self._num_cached_characters = 0
         self._was_split = False
         self._begun, self._ended = math.inf, -math.inf
         self._sentences: list[SentenceResult] = []
@@ -93,6 +93,10 @@ class JoinedText:
             self._ended = max(self._ended, begun + result.compute_seconds)
             self._num_source_tokens += result.num_source_tokens
             self._num_target_tokens += result.num_target_tokens
+        # Of a part that was tried in several ways, all have to be cached.
+        self._num_cached_characters += min(
+            result.num_cached_characters for _, result in part.results
+        )
         self._reasons.add(last.finish_reason)
         self._was_split |= first.was_split
         self._sentences += first.sentences
@@ -137,6 +141,7 @@ class JoinedText:
             terms=() if error else list(self._terms.values()),
             confidence=None if error else text_confidence(self._confidences),
             warnings=() if error else self._warnings,
+            num_cached_characters=0 if error else self._num_cached_characters,
         )
 
 

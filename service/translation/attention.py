@@ -208,9 +208,10 @@ class AttentionExtractor:
                 _check_tokens("translated_text", len(target_ids))
                 check_weights(selection, self._shape, len(source_ids), len(target_ids))
             num_weights = selection.num_computed(self._shape, len(source_ids), len(target_ids))
-            scoring = await call.score(
+            request = call.score_request(
                 source_ids, target_ids, selection=selection, num_weights=num_weights
             )
+            scoring = await call.submit_score(request)
             scored = await result_of(scoring)
             if scored.error is not None:
                 raise scored.error

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 from model.bundle.tokenizer import Tokenizer
-from service.common.fairness import begin_preparing
+from service.cache.response_cache import CallCache, ModelCache
+from service.common.fairness import begin_preparing, checkpoint
 from service.domain.attention import AttentionSelection
 from service.domain.requests import (
     AlignmentKind,
@@ -28,6 +29,9 @@ from service.observability import tracing
 from service.observability.tracing import SequenceTimes
 from service.translation.preparation import PreparedText
 from service.translation.segmentation import SourceSentence
+
+# A sentence, and whether it is the first translated one of its text.
+OpeningSentence = tuple[SourceSentence, bool]
 
 
 class Admission:
@@ -82,6 +86,8 @@ class CallArguments(TypedDict, total=False):
         client_id: id that the client names for one of its own clients, for fairness within its
             share; "" without one.
         admission: admission of a call in several parts.
+        tenant: name of the tenant that shares cached results with the call; "" for all. Without it,
+            the call does not use the cache.
     """
 
     deadline: float | None
@@ -89,6 +95,7 @@ class CallArguments(TypedDict, total=False):
     client: str
     client_id: str
     admission: Admission
+    tenant: str
 
 
 @contextlib.contextmanager
@@ -134,7 +141,11 @@ class EngineCall:
             target prefix.
         priority: priority of every request.
         tokenizer: the model's tokenizer for one direction, which has the language tokens.
+        cache: results of the model; None without a cache.
         shared: arguments of all requests.
+
+    Attributes:
+        asks_store: whether there is a shared store to be asked before sentences are submitted.
     """
 
     def __init__(
@@ -143,6 +154,7 @@ class EngineCall:
         options: SearchOptions,
         priority: Priority,
         tokenizer: Tokenizer,
+        cache: ModelCache | None = None,
         **shared: Unpack[CallArguments],
     ) -> None:
         self.started_at = engine.now()
@@ -156,6 +168,13 @@ class EngineCall:
         given = shared.pop("admission", None)
         self._admission = Admission() if given is None else given
         self._owns_admission = given is None
+        tenant = shared.pop("tenant", None)
+        is_random = options.sampling is not None and options.sampling.seed is None
+        self.asks_store = False
+        self._cache: CallCache | None = None
+        if cache is not None and tenant is not None and not is_random:
+            self.asks_store = cache.is_shared
+            self._cache = CallCache(cache, tenant, self._submit_computed, engine.now)
         self._shared: dict[str, Any] = {**shared, "priority": priority}
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
@@ -201,8 +220,7 @@ class EngineCall:
         request = self._request(sentence, opens)
         if request is None:
             return SubmittedSentence(sentence, None)
-        generation = await self._admitted(request).submit(request)
-        return SubmittedSentence(sentence, self._noted(generation))
+        return SubmittedSentence(sentence, self._noted(await self._submit(request)))
 
     def try_submit(
         self, sentence: SourceSentence, *, opens: bool = False
@@ -215,8 +233,20 @@ class EngineCall:
         request = self._request(sentence, opens)
         if request is None:
             return SubmittedSentence(sentence, None)
-        generation = self._admitted(request).try_submit(request)
+        generation = self._try_submit(request)
         return None if generation is None else SubmittedSentence(sentence, self._noted(generation))
+
+    async def look_up(self, sentences: Sequence[OpeningSentence]) -> None:
+        """Ask the cache's shared store for sentences that will be submitted, if it has one."""
+        if self.asks_store:
+            requests = (self._request(sentence, opens) for sentence, opens in sentences)
+            await self.look_up_requests([each for each in requests if each is not None])
+
+    async def look_up_requests(self, requests: Sequence[GenerationRequest]) -> None:
+        """Ask the cache's shared store for requests that will be submitted, if it has one."""
+        if self.asks_store and self._cache is not None:
+            await checkpoint()
+            await self._cache.look_up(requests)
 
     async def submit_ahead(self, prepared: PreparedText) -> AsyncIterator[SubmittedSentence]:
         """Yield each sentence of a text in order, submitted ahead as far as the quota allows.
@@ -237,15 +267,15 @@ class EngineCall:
                 in_flight.append(await self.submit(sentence, opens=sentence is opening))
             yield in_flight.popleft()
 
-    async def score(
+    def score_request(
         self,
         source_ids: tuple[int, ...],
         target_ids: tuple[int, ...],
         alignment: AlignmentKind | None = None,
         selection: AttentionSelection | None = None,
         num_weights: int = 0,
-    ) -> Generation:
-        """Submit a target to score when the quota allows it. Raises the errors of `submit`.
+    ) -> ScoringRequest:
+        """A target to score.
 
         Args:
             source_ids: tokens of the source, with language tokens and EOS.
@@ -255,7 +285,7 @@ class EngineCall:
             num_weights: number of weights computed for the selection.
         """
         num_hidden_source, num_hidden_target = self._num_hidden if selection is None else (0, 0)
-        request = ScoringRequest(
+        return ScoringRequest(
             source_ids,
             target_ids=target_ids,
             num_hidden_source=num_hidden_source,
@@ -265,18 +295,43 @@ class EngineCall:
             num_weights=num_weights,
             **self._shared,
         )
-        return self._noted(await self._admitted(request).submit(request))
+
+    async def submit_score(self, request: ScoringRequest) -> Generation:
+        """Submit a target to score when the quota allows it. Raises the errors of `submit`."""
+        return self._noted(await self._submit(request))
 
     def close(self) -> None:
         """Cancel unfinished sentences, and release the admission unless other parts share it."""
         submitted, self._submitted = self._submitted, []
         if self._trace is not None:
             self._trace.sequences_ended(_ended(submitted), len(submitted))
+        if self._cache is not None:
+            self._cache.close()
         if self._owns_admission:
             self._admission.close()
         else:
             for generation in submitted:
                 generation.cancel()
+
+    async def _submit(self, request: GenerationRequest) -> Generation:
+        """The answer of the cache or, as soon as the quota allows it, of the engine."""
+        while (generation := self._try_submit(request)) is None:
+            await self._admitted(request).room()
+        return generation
+
+    def _try_submit(self, request: GenerationRequest) -> Generation | None:
+        """The answer of the cache or the engine; None if the quota is used up."""
+        if self._cache is None:
+            return self._admitted(request).try_submit(request)
+        if (found := self._cache.find(request)) is not None:
+            return found
+        generation = self._admitted(request).try_submit(request)
+        if generation is not None:
+            self._cache.computes(generation)
+        return generation
+
+    async def _submit_computed(self, request: GenerationRequest) -> Generation:
+        return await self._admitted(request).submit(request)
 
     def _noted(self, generation: Generation) -> Generation:
         self._submitted.append(generation)

@@ -145,7 +145,8 @@ class PairScorer:
                 if isinstance(item, InvalidArgumentError):
                     submitted.append(item)
                 else:
-                    submitted.append(await call.score(*item, options.return_alignments))
+                    request = call.score_request(*item, options.return_alignments)
+                    submitted.append(await call.submit_score(request))
             results: list[PairResult] = []
             for pair, scoring in zip(pairs, submitted, strict=True):
                 await checkpoint()

@@ -12,8 +12,14 @@ from model.bundle.carriers import in_common
 from service.common.fairness import checkpoint
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.blank_retries import BlankRetries, has_word
-from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence
+from service.translation.engine_call import (
+    CallArguments,
+    EngineCall,
+    OpeningSentence,
+    SubmittedSentence,
+)
 from service.translation.links import Link, LinkedText
+from service.translation.look_ups import ended_together, look_up, looked_up
 from service.translation.options import TranslateOptions
 from service.translation.preparation import PreparedText, TextError, are_long
 from service.translation.results import PendingText, TextResult, joined_reason
@@ -80,9 +86,10 @@ class PivotTranslator:
             if are_long(texts):
                 await legs.first.enter()
             firsts: list[PendingText | TextError] = []
-            async for prepared in self._first.preparer.prepare_all(
+            prepared_texts = self._first.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences
-            ):
+            )
+            async for prepared in looked_up(prepared_texts, legs.first):
                 if isinstance(prepared, PreparedText):
                     legs.reserve(prepared)
                     submitted = await self._first.submit(prepared, legs.first)
@@ -124,6 +131,7 @@ class PivotTranslator:
                 text, split_sentences=options.split_sentences
             )
             legs.reserve(prepared)
+            await look_up([prepared], legs.first)
             pivoted = _PivotedText(PendingText(prepared, [], legs.first.started_at))
             queue: asyncio.Queue[SubmittedSentence | None] = asyncio.Queue()
             feeding = asyncio.create_task(self._feed(pivoted, legs, queue), name="pivot")
@@ -162,9 +170,8 @@ class PivotTranslator:
     async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
         """Submit the sentences of a text to the second model when the first one finishes them."""
         text = _PivotedText(first)
-        for submitted in first.submitted:
-            await checkpoint()
-            await self._continue_sentence(submitted, text, legs)
+        async for together in ended_together(first.submitted):
+            await self._continue_sentences(together, text, legs)
             if text.error is not None:
                 break
         return text
@@ -178,17 +185,37 @@ class PivotTranslator:
         """
         try:
             async for submitted in legs.first.submit_ahead(text.first.prepared):
-                for each in await self._continue_sentence(submitted, text, legs):
+                for each in await self._continue_sentences([submitted], text, legs):
                     queue.put_nowait(each)
                 if text.error is not None:
                     raise text.error
         finally:
             queue.put_nowait(None)
 
-    async def _continue_sentence(
-        self, submitted: SubmittedSentence, text: _PivotedText, legs: _Legs
+    async def _continue_sentences(
+        self, submitted: Sequence[SubmittedSentence], text: _PivotedText, legs: _Legs
     ) -> Sequence[SubmittedSentence]:
-        """Wait for the first model's translation, and submit it to the second one."""
+        """Wait for the first model's translations, and submit them to the second one."""
+        sentences: list[OpeningSentence] = []
+        for one in submitted:
+            await checkpoint()
+            continued = await self._continued(one, text, legs)
+            text.counts.append(len(continued))
+            for each in continued:
+                opens = each.source_ids is not None and not text.has_opened
+                text.has_opened |= opens
+                sentences.append((each, opens))
+            if text.error is not None:
+                return ()
+        await legs.second.look_up(sentences)
+        opened = [await legs.second.submit(each, opens=opens) for each, opens in sentences]
+        text.submitted += opened
+        return opened
+
+    async def _continued(
+        self, submitted: SubmittedSentence, text: _PivotedText, legs: _Legs
+    ) -> Sequence[SourceSentence]:
+        """The first model's translation of a sentence, for the second one."""
         sentence, generation = submitted.sentence, submitted.generation
         continued: Sequence[SourceSentence] = (sentence,)
         if generation is not None:
@@ -214,14 +241,7 @@ class PivotTranslator:
                 prepared = self._second.preparer.prepare_sentence(sentence.separator, translated)
                 text.was_split |= prepared.was_split
                 continued = _with_source(prepared.sentences, sentence.text)
-        opened = []
-        for each in continued:
-            opens = each.source_ids is not None and not text.has_opened
-            text.has_opened |= opens
-            opened.append(await legs.second.submit(each, opens=opens))
-        text.submitted += opened
-        text.counts.append(len(opened))
-        return opened
+        return continued
 
     async def _finish(
         self,
@@ -301,6 +321,7 @@ class _PivotedText:
             compute_seconds=ended - first.queue_seconds,
             # The second model's confidence does not cover errors of the first model.
             confidence=None,
+            num_cached_characters=min(first.num_cached_characters, second.num_cached_characters),
             sentences=[replace(sentence, confidence=None) for sentence in second.sentences],
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from model.bundle.calibration import Calibration
 from model.bundle.tokenizer import Tokenizer
 from service.common.fairness import checkpoint
-from service.domain.requests import AlignmentKind, GenerationResult
+from service.domain.requests import AlignmentKind, GenerationResult, ScoringRequest
 from service.engine.generation import Generation
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
@@ -15,6 +16,7 @@ from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import EngineCall, SubmittedSentence, result_of
+from service.translation.look_ups import ended_together
 from service.translation.options import TranslateOptions
 from service.translation.preparation import TextError
 from service.translation.results import PendingText, TextResult, sentence_result
@@ -50,20 +52,32 @@ class ResultCollector:
         """
         weights = SoftWeights()
         hidden_source, hidden_target = self._num_hidden
-        for text in pending:
-            for submitted in text.submitted if isinstance(text, PendingText) else ():
-                if submitted.generation is None:
-                    continue
-                result = await submitted.generation.result()
-                source_ids = submitted.generation.request.source_ids
-                for hypothesis in () if result.error else result.hypotheses[:most]:
-                    end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
-                    target_ids = (*hypothesis.token_ids, *end)
-                    if kind == "soft":
-                        weights.add(
-                            len(source_ids) - hidden_source, len(target_ids) - hidden_target
-                        )
-                    submitted.scorings.append(await call.score(source_ids, target_ids, kind))
+        texts = (text for text in pending if isinstance(text, PendingText))
+        submitted = itertools.chain.from_iterable(text.submitted for text in texts)
+        async for together in ended_together(submitted):
+            requests = [
+                (each, request)
+                for each in together
+                for request in self._score_requests(each, call, kind, most)
+            ]
+            for _, request in requests if kind == "soft" else ():
+                num_source, num_target = len(request.source_ids), len(request.target_ids)
+                weights.add(num_source - hidden_source, num_target - hidden_target)
+            await call.look_up_requests([request for _, request in requests])
+            for each, request in requests:
+                each.scorings.append(await call.submit_score(request))
+
+    def _score_requests(
+        self, submitted: SubmittedSentence, call: EngineCall, kind: AlignmentKind, most: int | None
+    ) -> Iterator[ScoringRequest]:
+        """The hypotheses of a sentence that has ended, to be scored."""
+        generation = submitted.generation
+        if generation is None or (result := generation.ended_as) is None or result.error:
+            return
+        for hypothesis in result.hypotheses[:most]:
+            end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
+            target_ids = (*hypothesis.token_ids, *end)
+            yield call.score_request(generation.request.source_ids, target_ids, kind)
 
     async def deltas(
         self, submitted: SubmittedSentence, pending: PendingText, retries: BlankRetries

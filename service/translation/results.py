@@ -138,6 +138,8 @@ class TextResult:
         confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
             calibration, with a pivot, and for a text of copied sentences.
         warnings: what is wrong with translations of its sentences.
+        num_cached_characters: characters of sentences that no model had to translate, because of
+            the cache; 0 for an error.
     """
 
     text: str
@@ -153,6 +155,7 @@ class TextResult:
     terms: Sequence[TermUse] = ()
     confidence: float | None = None
     warnings: Sequence[TranslationWarning] = ()
+    num_cached_characters: int = 0
 
 
 def joined_reason(reasons: Collection[FinishReason | None]) -> FinishReason:
@@ -195,6 +198,14 @@ class PendingText:
         self._reasons.add(result.finish_reason)
         self._num_target_tokens += len(result.token_ids)
 
+    @property
+    def _num_cached_characters(self) -> int:
+        return sum(
+            len(each.sentence.text)
+            for each in self.submitted
+            if each.generation is not None and each.generation.is_cached
+        )
+
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
         """The result, once all generations have finished."""
         first = self.started_at if self._begun is None else self._begun
@@ -210,6 +221,7 @@ class PendingText:
             sentences=() if error else self.sentences,
             links=() if error else self.linked.links,
             confidence=None if error else text_confidence(self.confidences),
+            num_cached_characters=0 if error else self._num_cached_characters,
         )
 
     def link(

@@ -12,6 +12,7 @@ from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from model.bundle.directions import Directions
 from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import Tokenizer
+from service.cache.response_cache import ModelCache
 from service.common.fairness import checkpoint
 from service.domain.attention import AttentionShape
 from service.domain.requests import AlignmentKind, SearchOptions
@@ -21,6 +22,7 @@ from service.translation.alignments import check_can_align
 from service.translation.attention import AttentionExtractor
 from service.translation.blank_retries import BlankRetries
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedSentence
+from service.translation.look_ups import look_up, looked_up
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
 from service.translation.preparation import (
@@ -66,6 +68,7 @@ class Translator:
         calibration: converts log-probabilities to expected quality, for one direction; None without
             one.
         carriers: strings that the model copies, best first.
+        cache: results of the model; None without a cache.
 
     Attributes:
         limits: limits of requests.
@@ -93,7 +96,9 @@ class Translator:
         attention: AttentionShape | None = None,
         calibration: Calibration | None = None,
         carriers: Sequence[Carrier] = DEFAULT_CARRIERS,
+        cache: ModelCache | None = None,
     ) -> None:
+        self._cache = cache
         self.carriers = tuple(carriers)
         self._calibration = calibration
         self._can_align = can_align
@@ -168,6 +173,7 @@ class Translator:
             attention=self._attention,
             calibration=measured,
             carriers=self.carriers,
+            cache=self._cache,
         )
 
     async def translate(
@@ -208,9 +214,10 @@ class Translator:
             if are_long(texts):
                 await call.enter()
             pending: list[PendingText | TextError] = []
-            async for prepared in self.preparer.prepare_all(
+            prepared_texts = self.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences
-            ):
+            )
+            async for prepared in looked_up(prepared_texts, call):
                 if isinstance(prepared, PreparedText):
                     submitted = await self.submit(prepared, call)
                     pending.append(PendingText(prepared, submitted, call.started_at))
@@ -258,6 +265,7 @@ class Translator:
             prepared = await self.preparer.prepare_one(
                 text, split_sentences=options.split_sentences
             )
+            await look_up([prepared], call)
             pending = PendingText(prepared, [], call.started_at)
             deltas, retries = [], self.retries(call)
             async for submitted in call.submit_ahead(prepared):
@@ -310,7 +318,9 @@ class Translator:
     def call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for invalid options."""
         search = self._search_options(options)
-        return EngineCall(self._engine, search, options.priority, self.tokenizer, **shared)
+        return EngineCall(
+            self._engine, search, options.priority, self.tokenizer, self._cache, **shared
+        )
 
     def retries(
         self, call: EngineCall, texts: Sequence[PendingText | TextError] = ()

@@ -953,6 +953,7 @@ class Translation(_message.Message):
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -979,6 +980,10 @@ class Translation(_message.Message):
     """How good the translation is expected to be: the mean of its sentences' confidences
     (`Sentence.confidence`), weighted by their tokens. Not set if no sentence has one: all were copied,
     the model's bundle has no calibration for the direction, or there was a pivot.
+    """
+    cached_character_count: _builtins.int
+    """Characters of sentences that the server's response cache answered, as the model read them; 0 without
+    a cache. A server may charge them or not.
     """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
@@ -1018,10 +1023,11 @@ class Translation(_message.Message):
         detection_confidence: _builtins.float = ...,
         confidence: _builtins.float | None = ...,
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
+        cached_character_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
@@ -1531,6 +1537,7 @@ class TranslateDocumentResponse(_message.Message):
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     WARNING_COUNT_FIELD_NUMBER: _builtins.int
+    CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The file."""
     model: _builtins.str
@@ -1551,6 +1558,8 @@ class TranslateDocumentResponse(_message.Message):
     """As in Translation, for the document."""
     warning_count: _builtins.int
     """Number of all warnings."""
+    cached_character_count: _builtins.int
+    """As in Translation, for all parts."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent: the longest wait and the longest computation of any part."""
@@ -1574,10 +1583,11 @@ class TranslateDocumentResponse(_message.Message):
         detection_confidence: _builtins.float = ...,
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
         warning_count: _builtins.int = ...,
+        cached_character_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_character_count", b"cached_character_count", "content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1624,6 +1634,7 @@ class StreamSummary(_message.Message):
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1643,6 +1654,8 @@ class StreamSummary(_message.Message):
     detection_confidence: _builtins.float
     """As in Translation."""
     confidence: _builtins.float
+    """As in Translation."""
+    cached_character_count: _builtins.int
     """As in Translation."""
     @_builtins.property
     def timing(self) -> Global___Timing:
@@ -1672,10 +1685,11 @@ class StreamSummary(_message.Message):
         detection_confidence: _builtins.float = ...,
         confidence: _builtins.float | None = ...,
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
+        cached_character_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015

@@ -220,6 +220,7 @@ async def add_translation(
         terms=map(term_use, result.terms),
         confidence=result.confidence,
         warnings=map(warning, result.warnings),
+        cached_character_count=result.num_cached_characters,
     )
     for sentence in result.sentences:
         shown = message.sentences.add(

@@ -87,6 +87,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             target_token_count=totals.num_target_tokens,
             warnings=map(warning, totals.warnings),
             warning_count=totals.num_warnings,
+            cached_character_count=totals.num_cached_characters,
         )
         if translated.route is not None:
             _set_models(response, translated.route)
@@ -200,6 +201,7 @@ def _summary(translated: Translated) -> pb.StreamSummary:
         terms=map(term_use, result.terms),
         confidence=result.confidence,
         warnings=map(warning, result.warnings),
+        cached_character_count=result.num_cached_characters,
     )
     if translated.route is not None:
         _set_models(summary, translated.route)

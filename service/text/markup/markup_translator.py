@@ -344,6 +344,7 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
         compute_seconds=max((result.compute_seconds for result in results), default=0.0),
         sentences=[sentence for result in results for sentence in result.sentences],
         warnings=[warning for result in results for warning in result.warnings],
+        num_cached_characters=sum(result.num_cached_characters for result in results),
     )
 
 
