@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import StartupError
-from service.settings import DIRECTORIES, Settings, check, describe
+from service.setting_fields import check, describe
+from service.settings import DIRECTORIES, Settings
 
 PREFIX = "DRAGOMAN_"
 

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from service.batching.records import EngineRequest
 from service.cache.values import is_complete
@@ -25,6 +25,9 @@ from service.errors import (
 
 # Submits a request to the engine, when its call has room for it.
 Submit = Callable[[GenerationRequest], Awaitable[Generation]]
+
+# Followers that are answered without a pause: a millisecond.
+_TOGETHER = 64
 
 _log = logging.getLogger("dragoman.cache")
 
@@ -67,10 +70,17 @@ class Flight:
         if not is_complete(result):
             self.pass_on()
             return
-        followers, self._followers = self._followers, {}
+        followers, self._followers = list(self._followers), {}
         self._on_landed(result)
-        for follower in followers:
-            follower.answer(result)
+        _answer(followers, result)
+
+
+def _answer(followers: Sequence[Follower], result: GenerationResult) -> None:
+    """Answer some followers now, and the others when the event loop has done something else."""
+    for follower in followers[:_TOGETHER]:
+        follower.answer(result)
+    if rest := followers[_TOGETHER:]:
+        asyncio.get_running_loop().call_soon(_answer, rest, result)
 
 
 class Follower:
@@ -116,7 +126,9 @@ class Follower:
             self._end_with(error)
 
     def answer(self, result: GenerationResult) -> None:
-        """End with the result of an equal request."""
+        """End with the result of an equal request, unless it was cancelled meanwhile."""
+        if self.generation.ended_as is not None:
+            return
         self._stop_timer()
         self.generation.is_cached = True
         waited = self._now() - self.generation.submitted_at

@@ -11,12 +11,15 @@ from service.cache.flights import Flight, Follower, Submit, without_work
 from service.cache.keys import can_be_cached, request_key
 from service.cache.memory_store import MemoryStore
 from service.cache.values import decode_result, encode_result
+from service.common.fairness import checkpoint
 from service.domain.requests import GenerationRequest, GenerationResult, Priority
 from service.engine.generation import Generation
 from service.observability.metrics import ServerMetrics
 
 # Larger values (a beam of long sentences) are not kept: they would take the room of a thousand.
 _MAX_VALUE_BYTES = 256 * 2**10
+# Of one call: its further sentences wait, as they do for the engine's quota.
+_MAX_FOLLOWERS = 256
 
 
 class SharedStore(Protocol):
@@ -148,6 +151,7 @@ class ModelCache:
         assert self._shared is not None, "there is none"
         values = await self._shared.get(list(wanted))
         for (key, request), value in zip(wanted.items(), values, strict=True):
+            await checkpoint()
             if value is None or len(value) > _MAX_VALUE_BYTES:
                 continue
             if decode_result(key, value, request, self._vocab_size) is not None:
@@ -177,6 +181,17 @@ class CallCache:
         self._now = now
         self._followers: list[Generation] = []
         self._last: tuple[GenerationRequest, bytes | None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the call has as many followers as it may have; `room` waits for the first."""
+        if len(self._followers) >= _MAX_FOLLOWERS:
+            self._followers = [each for each in self._followers if each.ended_as is None]
+        return len(self._followers) >= _MAX_FOLLOWERS
+
+    async def room(self) -> None:
+        """Wait until a follower ends."""
+        await self._followers[0].result()
 
     def find(self, request: GenerationRequest) -> Generation | None:
         """The answer to a request, now or when an equal one ends; None if it must be computed."""

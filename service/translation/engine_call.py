@@ -174,7 +174,9 @@ class EngineCall:
         self._cache: CallCache | None = None
         if cache is not None and tenant is not None and not is_random:
             self.asks_store = cache.is_shared
-            self._cache = CallCache(cache, tenant, self._submit_computed, engine.now)
+            self._cache = CallCache(
+                cache, tenant, lambda each: self._admitted(each).submit(each), engine.now
+            )
         self._shared: dict[str, Any] = {**shared, "priority": priority}
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
@@ -257,6 +259,8 @@ class EngineCall:
         in_flight: deque[SubmittedSentence] = deque()
         while waiting or in_flight:
             while waiting:
+                if self._cache is not None:
+                    await checkpoint()
                 submitted = self.try_submit(waiting[0], opens=waiting[0] is opening)
                 if submitted is None:
                     break
@@ -315,23 +319,27 @@ class EngineCall:
 
     async def _submit(self, request: GenerationRequest) -> Generation:
         """The answer of the cache or, as soon as the quota allows it, of the engine."""
+        if self._cache is not None:
+            await checkpoint()  # answers of the cache need no room, so nothing else ends the loop
         while (generation := self._try_submit(request)) is None:
-            await self._admitted(request).room()
+            if self._cache is not None and self._cache.is_full:
+                await self._cache.room()
+            else:
+                await self._admitted(request).room()
         return generation
 
     def _try_submit(self, request: GenerationRequest) -> Generation | None:
         """The answer of the cache or the engine; None if the quota is used up."""
         if self._cache is None:
             return self._admitted(request).try_submit(request)
+        if self._cache.is_full:
+            return None
         if (found := self._cache.find(request)) is not None:
             return found
         generation = self._admitted(request).try_submit(request)
         if generation is not None:
             self._cache.computes(generation)
         return generation
-
-    async def _submit_computed(self, request: GenerationRequest) -> Generation:
-        return await self._admitted(request).submit(request)
 
     def _noted(self, generation: Generation) -> Generation:
         self._submitted.append(generation)

@@ -216,7 +216,7 @@ def check_memory(
     for need in needs:
         mib = {"typical_mib": _mib(need.typical), "most_mib": _mib(need.most)}
         _log.info("memory", extra={"model": need.model, "rows": need.rows, **mib})
-    server = SERVER_BYTES + (0 if own_process else PROCESS_BYTES)
+    server = _server_bytes(settings) + (0 if own_process else PROCESS_BYTES)
     typical = server + sum(need.typical for need in needs)
     most = server + sum(need.most for need in needs)
     of = _budget_of(settings)
@@ -233,6 +233,11 @@ def check_memory(
             "with fewer rows (--max-rows) that can't happen",
             *(_mib(most), of, _mib(budget)),
         )
+
+
+def _server_bytes(settings: Settings) -> int:
+    """Memory of the server's process without models, with its response cache."""
+    return SERVER_BYTES + settings.cache_memory * MIB
 
 
 class MemoryBudget:
@@ -276,7 +281,8 @@ class MemoryBudget:
             raise
 
     def _check(self, new: MemoryNeed) -> None:
-        terms, total = [f"server {_mib(SERVER_BYTES)}"], SERVER_BYTES + new.typical
+        server = _server_bytes(self._settings)
+        terms, total = [f"server {_mib(server)}"], server + new.typical
         for name, versions in self._holdings.items():
             running = [holding for holding in versions if holding.is_running()]
             counted, why = running, "runs"

@@ -49,7 +49,7 @@ def declared(file: Path, *extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("service", ["cpu", "jwt", "otel"]),
+        ("service", ["cache", "cpu", "jwt", "otel"]),
         ("model", ["cpu", "train", "tokenizers"]),
         ("export", ["cpu", "train", "import"]),
         ("cli", ["cpu", "train", "bench", "pictures", "ray"]),

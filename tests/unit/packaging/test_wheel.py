@@ -98,6 +98,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert extras == {
         "batch",
         "batch-tests",
+        "cache",
         "cpu",
         "gpu",
         "faults",
