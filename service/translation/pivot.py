@@ -185,6 +185,7 @@ class PivotTranslator:
         """
         try:
             async for submitted in legs.first.submit_ahead(text.first.prepared):
+                text.first.submitted.append(submitted)
                 for each in await self._continue_sentences([submitted], text, legs):
                     queue.put_nowait(each)
                 if text.error is not None:

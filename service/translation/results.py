@@ -179,7 +179,7 @@ class PendingText:
     """
 
     prepared: PreparedText
-    submitted: Sequence[SubmittedSentence]
+    submitted: list[SubmittedSentence]
     started_at: float
     confidences: list[SentenceConfidence] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)

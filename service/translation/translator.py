@@ -269,6 +269,7 @@ class Translator:
             pending = PendingText(prepared, [], call.started_at)
             deltas, retries = [], self.retries(call)
             async for submitted in call.submit_ahead(prepared):
+                pending.submitted.append(submitted)
                 async for delta in self.collector.deltas(submitted, pending, retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
