@@ -39,7 +39,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import test-batch test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-scale bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-import test-batch test-cache test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-scale bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -79,6 +79,9 @@ test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 
 test-batch: $(venv)/.batch  ## run jobs on S3 and on a Ray cluster, which are killed (three minutes)
 	$(python) -m pytest -m batch tests/batch $(ARGS)
+
+test-cache: $(venv)/.dev  ## share a response cache in a Valkey or Redis server, which is killed (a minute)
+	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m cache tests/cache $(ARGS)
 
 test-benchmarks: $(venv)/.dev  ## run the benchmark programs in miniature (two minutes)
 	$(python) -m pytest -m benchmarks tests/load $(ARGS)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -29,6 +29,14 @@ _PREFIX = b"dragoman:"
 _PROBE = _PREFIX + b"probe"
 
 _log = logging.getLogger("dragoman.cache")
+
+
+class _TlsConnection(SSLConnection):
+    """A connection that reads certificates in a thread: that takes up to 50 ms."""
+
+    async def connect(self) -> None:
+        await asyncio.to_thread(self.ssl_context.get)
+        await super().connect()  # type: ignore[no-untyped-call]
 
 
 class RedisStore:
@@ -53,6 +61,9 @@ class RedisStore:
             socket_connect_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
+        pool = self._client.connection_pool
+        if issubclass(pool.connection_class, SSLConnection):
+            pool.connection_class = _TlsConnection
         parts = urlsplit(url)
         self._place = f"{parts.hostname or parts.path}:{parts.port or 6379}"  # without a password
         self._count = count

@@ -23,6 +23,7 @@ from dragoman.client import AsyncClient
 from model.bundle.directions import Directions
 from model.bundle.processor import num_usable_cores
 from model.bundle.tokenizer import Tokenizer
+from service.cache.setup import response_cache
 from service.documents.worker_pool import READERS_MODULE
 from service.domain.plan import ModelRunner, RunnerLimits
 from service.engine.engine import Engine, EngineConfig
@@ -79,6 +80,7 @@ def served(
         max_queue_seconds=None if refuses_overload else math.inf,
     )
     engine = Engine(runner, config, observer)
+    cache = response_cache(settings, metrics)
     return ServedModel(
         name=name,
         version="1",
@@ -93,6 +95,7 @@ def served(
             limits=TranslatorLimits(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
+            cache=cache and cache.of_model(name, name, tokenizer.vocab_size),
         ),
     )
 

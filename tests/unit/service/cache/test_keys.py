@@ -38,7 +38,7 @@ OTHER_OPTIONS: dict[str, Any] = {
     "exact": True,
     "listed_ids": (9,),
 }
-OTHER_SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 1}
+OTHER_SAMPLING: dict[str, Any] = {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 1}
 OTHER_SCORE: dict[str, Any] = {
     "source_ids": (5, 3),
     "options": SearchOptions(exact=True),
