@@ -18,9 +18,9 @@ lock() { # OUTPUT, then what to resolve
     mv "$output.new" "$output"
 }
 
-lock cpu.txt pyproject.toml --extra cpu --extra otel --extra jwt --universal
+lock cpu.txt pyproject.toml --extra cpu --extra cache --extra otel --extra jwt --universal
 lock load.txt pyproject.toml --extra cpu --extra bench --universal
 # CUDA packages exist for few platforms only.
-lock gpu.txt pyproject.toml docker/requirements/gpu.in --extra gpu --extra otel --extra jwt \
+lock gpu.txt pyproject.toml docker/requirements/gpu.in --extra gpu --extra cache --extra otel --extra jwt \
     --python-platform x86_64-manylinux_2_28
 lock build.txt docker/requirements/build.in --universal

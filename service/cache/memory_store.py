@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-# What a result takes beside its own bytes: its key, two objects, its place in the table (measured:
+# Memory of an entry beside the bytes of its value: key, objects, place in the table (measured:
 # 250 bytes).
 _ENTRY_BYTES = 256
 

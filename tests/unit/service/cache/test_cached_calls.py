@@ -1,4 +1,4 @@
-"""Calls with a cache: what is computed, what is not, and for whom."""
+"""Calls with a cache: which sentences are computed, and for whom."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ async def test_a_request_of_high_priority_does_not_follow_one_of_low_priority(
         made.runner.release()
         await asyncio.gather(leader, other)
         assert made.looked_up() == {"miss": 2}
-        # What is kept does not depend on it.
+        # The kept result serves both.
         await translated(made, "A dog.")
         assert made.looked_up() == {"hit": 1, "miss": 2}
 
