@@ -114,7 +114,7 @@ class Follower:
         flight.join(self)
 
     def stream(self, request_id: int) -> None:
-        """Its tokens come together, at the end."""
+        """Do nothing: the tokens of a follower come together, at the end."""
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
         """End now; called by its generation."""

@@ -58,7 +58,7 @@ def decode_result(
         checksum, version, reason, count = _HEAD.unpack_from(value)
         if version != _VERSION or checksum != _checksum(key, value[_CHECKSUM.size :]):
             return None
-        reader = _Reader(value)
+        reader = _ValueReader(value)
         hypotheses = [reader.hypothesis() for _ in range(count)]
     except (struct.error, ValueError):
         return None
@@ -72,7 +72,7 @@ def decode_result(
     )
 
 
-class _Reader:
+class _ValueReader:
     """Reads hypotheses; raises struct.error or ValueError at the end of the bytes."""
 
     def __init__(self, value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Calls with a cache: which sentences are computed, and for whom."""
+"""Calls with a cache: hits, followers, tenants, streams, pivots and the shared store."""
 
 from __future__ import annotations
 
