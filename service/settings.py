@@ -221,6 +221,12 @@ class Settings:
         "the file. Needs --cache-memory, and the extra `cache`.",
         is_optional=True,
     )
+    cache_seconds: float = _setting(
+        0.05,
+        "Longest wait of a call for the server of --cache-url.",
+        minimum=0.001,
+        maximum=60.0,
+    )
     cache_free: bool = _setting(
         False,
         "Don't charge keys for characters of sentences that the response cache answers.",

@@ -14,8 +14,7 @@ from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-# The longest that a call waits for an answer, and the server for a connection.
-_ANSWER_SECONDS = 0.1
+# The longest that the server waits for a connection, which it makes in the background.
 _CONNECT_SECONDS = 0.5
 # Between two attempts to reach a store that is down.
 _PAUSE_SECONDS = 1.0
@@ -49,15 +48,17 @@ class RedisStore:
     Args:
         url: redis://, rediss:// (TLS) or unix://, with name and password if it needs them.
         count: called with "hit", "miss" or "error", and a number of keys or values.
+        answer_seconds: longest time that a call waits for an answer.
 
     Raises:
         ValueError: the URL is invalid; the message may hold parts of it.
     """
 
-    def __init__(self, url: str, count: Callable[[str, int], None]) -> None:
+    def __init__(self, url: str, count: Callable[[str, int], None], answer_seconds: float) -> None:
         self._client: Redis = Redis.from_url(
             url,
-            socket_timeout=_ANSWER_SECONDS,
+            protocol=2,  # which all servers and proxies speak
+            socket_timeout=answer_seconds,
             socket_connect_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
@@ -65,8 +66,10 @@ class RedisStore:
         if issubclass(pool.connection_class, SSLConnection):
             pool.connection_class = _TlsConnection
         parts = urlsplit(url)
-        self._place = f"{parts.hostname or parts.path}:{parts.port or 6379}"  # without a password
+        # Without a password.
+        self._place = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
         self._count = count
+        self._answer_seconds = answer_seconds
         self._is_up = False
         self._has_failed = asyncio.Event()
         self._wanted: deque[tuple[Sequence[bytes], asyncio.Future[Sequence[bytes | None]]]] = (
@@ -99,7 +102,7 @@ class RedisStore:
         self._wanted.append((keys, future))
         self._can_read.set()
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(self._answer_seconds):
                 values: Sequence[bytes | None] = await future
         except TimeoutError:
             self._count("error", len(keys))
@@ -126,7 +129,9 @@ class RedisStore:
             if not future.done():  # it may have waited too long
                 together.append((keys, future))
                 names += (_PREFIX + key for key in keys)
-        values = await self._attempt(self._client.mget(names), len(names)) if names else None
+        values = None
+        if names and self._is_up:
+            values = await self._attempt(self._client.mget(names), len(names))
         if not isinstance(values, list) or len(values) != len(names):
             values = [None] * len(names)
         else:
@@ -154,7 +159,7 @@ class RedisStore:
     async def _attempt(self, command: Awaitable[Any], count: int) -> Any:
         """The answer to a command; None if it failed, which closes the store to calls."""
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS + _CONNECT_SECONDS):
+            async with asyncio.timeout(self._answer_seconds + _CONNECT_SECONDS):
                 return await command
         except Exception as exc:  # whatever the store does, calls go on
             self._count("error", count)

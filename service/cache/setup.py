@@ -21,11 +21,11 @@ def response_cache(settings: Settings, metrics: ServerMetrics) -> ResponseCache 
                 raise StartupError(f"setting {name}: there is no cache without cache_memory")
         return None
     memory = MemoryStore(settings.cache_memory * 2**20)
-    shared = _shared_store(settings.cache_url, metrics) if settings.cache_url else None
+    shared = _shared_store(settings, metrics) if settings.cache_url else None
     return ResponseCache(memory, metrics, shared)
 
 
-def _shared_store(url: str, metrics: ServerMetrics) -> SharedStore:
+def _shared_store(settings: Settings, metrics: ServerMetrics) -> SharedStore:
     try:  # an extra, imported only if it is needed
         from service.cache.redis_store import RedisStore
     except ModuleNotFoundError as exc:
@@ -34,8 +34,12 @@ def _shared_store(url: str, metrics: ServerMetrics) -> SharedStore:
             "Dragoman's source"
         ) from exc
     labelled = metrics.response_cache_store_keys.labels
+
+    def count(result: str, number: int) -> None:
+        labelled(result).inc(number)
+
     try:
-        return RedisStore(url, lambda result, count: labelled(result).inc(count))
+        return RedisStore(settings.cache_url, count, settings.cache_seconds)
     except ValueError:  # its message may hold the password
         raise StartupError(
             "setting cache_url: must be a URL such as redis://HOST:6379/0, rediss://HOST:6379/0 "

@@ -81,8 +81,9 @@ def socket_of(folder: Path) -> tuple[str, str]:
 
 
 def serving(bundle: Path, url: str, **settings: Any) -> Any:
-    given = {"cache_memory": 1, "cache_url": url, "in_process": True, **settings}
-    return running_bundle(bundle, **given)
+    # On a busy machine, an answer may take long.
+    given = {"cache_memory": 1, "cache_url": url, "cache_seconds": 30.0, "in_process": True}
+    return running_bundle(bundle, **given, **settings)
 
 
 async def logged(caplog: pytest.LogCaptureFixture, message: str, count: int) -> None:
