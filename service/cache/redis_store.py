@@ -23,7 +23,7 @@ _KEPT_SECONDS = 7 * 86_400
 # Keys, and values, in one command.
 _MAX_TOGETHER = 256
 # Values that wait to be written; the oldest are dropped.
-_MAX_UNWRITTEN = 4096
+_MAX_UNWRITTEN = 1024
 _PREFIX = b"dragoman:"
 _PROBE = _PREFIX + b"probe"
 

@@ -16,8 +16,8 @@ from service.domain.requests import GenerationRequest, GenerationResult, Priorit
 from service.engine.generation import Generation
 from service.observability.metrics import ServerMetrics
 
-# Larger values (a beam of long sentences) are not kept: they would take the room of a thousand.
-_MAX_VALUE_BYTES = 256 * 2**10
+# Larger values (a beam of long sentences) are not kept: each would take the room of a hundred.
+_MAX_VALUE_BYTES = 64 * 2**10
 # Of one call: its further sentences wait, as they do for the engine's quota.
 _MAX_FOLLOWERS = 256
 

@@ -77,6 +77,19 @@ def test_what_does_not_fit_is_refused_with_the_sum(bundle: Bundle) -> None:
     assert terms[0] == SERVER_BYTES // MIB
 
 
+def test_the_response_cache_counts(bundle: Bundle) -> None:
+    need = memory_need(bundle, Settings(), own_process=True)
+    usable = SERVER_BYTES + need.typical
+    check_memory([bundle], Settings(), own_process=True, usable=usable)
+    with pytest.raises(StartupError, match=f"server {SERVER_BYTES // MIB + 5}"):
+        check_memory([bundle], Settings(cache_memory=5), own_process=True, usable=usable)
+    with (
+        pytest.raises(StartupError, match=f"server {SERVER_BYTES // MIB + 5}"),
+        MemoryBudget(Settings(cache_memory=5), usable=usable).opening(bundle),
+    ):
+        raise AssertionError
+
+
 def _sum(message: str) -> list[int]:
     """The memory of all, then of the server and of each model."""
     found = re.findall(r"about (\d+) MiB|server (\d+)|(?:en-de|other) (\d+) \(", message)
