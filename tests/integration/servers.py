@@ -95,7 +95,7 @@ def served(
             limits=TranslatorLimits(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
-            cache=cache and cache.of_model(name, name, tokenizer.vocab_size),
+            cache=None if cache is None else cache.of_model(name, name, tokenizer.vocab_size),
         ),
     )
 
