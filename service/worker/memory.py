@@ -190,7 +190,7 @@ def with_processes_that_fit(
     while count > 1 and not settings.model_processes:
         tried = dataclasses.replace(settings, model_processes=count)
         needs = [memory_need(bundle, tried, own_process=True) for bundle in bundles]
-        if SERVER_BYTES + sum(need.typical for need in needs) <= budget / 2:
+        if _server_bytes(settings) + sum(need.typical for need in needs) <= budget / 2:
             break
         count -= 1
     return dataclasses.replace(settings, model_processes=count)
