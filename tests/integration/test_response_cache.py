@@ -17,9 +17,19 @@ from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
 from service.models.loading import load_models
 from service.observability.metrics import ServerMetrics
+from tests.factories import tiny_bundle
 from tests.integration.http_client import post
 from tests.integration.keyed import KeyFile, by_bearer, request, serving
-from tests.integration.servers import Running, any_ports, fake_runner, running_bundle, running_fake
+from tests.integration.replacing import NUM_TOKENS, put, texts_of
+from tests.integration.replacing import TEXTS as TRANSLATED
+from tests.integration.servers import (
+    Running,
+    any_ports,
+    fake_runner,
+    needs_two_cores,
+    running_bundle,
+    running_fake,
+)
 
 TEXTS = ["A dog runs. A cat sleeps, and a bird sings.", "A dog runs.", "Numbers: 3 and 40."]
 HTML = ["<p>A <b>dog</b> runs. A cat <i>sleeps</i>.</p><p>A dog runs.</p>"]
@@ -91,6 +101,28 @@ async def test_answers_are_equal_bit_by_bit_with_every_kind_of_option(bundle_pat
         computed = cached.metric("dragoman_scored_translations_total", model="tiny")
         await stub.Translate(translate_request("markup"))
         assert cached.metric("dragoman_scored_translations_total", model="tiny") == computed
+
+
+@needs_two_cores
+async def test_a_replaced_model_gives_no_old_answers(tmp_path: Path) -> None:
+    versions = [tmp_path / "1", tmp_path / "2"]
+    for seed, path in enumerate(versions):
+        tiny_bundle(path, name="tiny", seed=seed)
+    expected = [await texts_of(path) for path in versions]
+    assert expected[0] != expected[1]
+    live = tmp_path / "live"
+    put(versions[0], live)
+    async with running_bundle(live, cache_memory=16) as server:
+        for old, new in ((0, 1), (1, 0)):
+            for _ in range(2):
+                batch = await server.client.translate(list(TRANSLATED), max_new_tokens=NUM_TOKENS)
+                assert [each.text for each in batch.translations] == expected[old]
+            put(versions[new], live)
+            await server.registry.lifecycles["tiny"].replace(None, 30.0)
+        # The first version is back, and so are its results.
+        batch = await server.client.translate(list(TRANSLATED), max_new_tokens=NUM_TOKENS)
+        assert [each.text for each in batch.translations] == expected[0]
+        assert all(each.num_cached_characters for each in batch.translations)
 
 
 async def test_streams_and_documents(bundle_path: Path) -> None:
