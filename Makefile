@@ -115,7 +115,7 @@ docs: $(venv)/.dev  ## write the reference tables of the documents: settings, li
 bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)
 
-bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (65 minutes)
+bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (75 minutes)
 	$(python) -m bench.engine.run $(ARGS)
 
 bench-scale: $(venv)/.dev  ## measure model processes, and predict more cores (2 minutes on two cores, idle)
@@ -124,7 +124,7 @@ bench-scale: $(venv)/.dev  ## measure model processes, and predict more cores (2
 bench-overload: $(venv)/.dev  ## measure the server at 150 % of its capacity (5 minutes)
 	$(python) -m bench.suite.run overload $(ARGS)
 
-bench-full: $(venv)/.dev  ## measure everything (80 minutes; ARGS=--thorough: 5 hours; resumes after a break)
+bench-full: $(venv)/.dev  ## measure everything (3.5 hours; resumes after a break)
 	$(python) -m bench.suite.run full $(ARGS)
 
 soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and latency must not drift

@@ -7,7 +7,6 @@ is required; `run_benchmark` does the rest. Interrupted, the same command goes o
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +23,6 @@ from bench.suite.report import SUITE_FILE
 from bench.suite.systems import ROOT, end_in_order_on_sigterm
 from dragoman.results import TranslationError
 
-_SPEED_KNOWN_SECONDS = 300.0
-_MOST_SLOWDOWN = 2.0
-
 console = Console(stderr=True, highlight=False)
 
 
@@ -40,18 +36,11 @@ class Measurement:
 
     Attributes:
         name: for the terminal and the command line.
-        seconds: that it will take, roughly.
-        measure: measures it, or finds it measured; the argument says whether one repetition has
-            to do.
-        spare: those of the seconds that go to further repetitions.
-        needs: the name of the measurement without which this one can't be made; "" for none.
+        measure: measures it, or finds it measured.
     """
 
     name: str
-    seconds: float
-    measure: Callable[[bool], object]
-    spare: float = 0.0
-    needs: str = ""
+    measure: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -73,14 +62,12 @@ def run_benchmark(
     output: Path | None,
     prepare: Callable[[Path], Sequence[Measurement]],
     conclude: Callable[[Path], Conclusion],
-    budget_seconds: float = math.inf,
 ) -> None:
     """Measure, write the report, print the conclusion.
 
     Args:
         output: the run's folder; None for the newest of that name, see `run_directory`.
         conclude: judges the folder once all is measured and the summary is written.
-        budget_seconds: see `run_measurements`.
 
     Raises:
         typer.Exit: 1 if something could not be measured or a requirement is not met, 130 after
@@ -92,7 +79,7 @@ def run_benchmark(
     problems: list[str] = []
     _mark(directory, name, finished=False)
     try:
-        problems += run_measurements(prepare(directory), budget_seconds)
+        problems += run_measurements(prepare(directory))
         _mark(directory, name, finished=False, problems=problems)
     except (Interrupted, KeyboardInterrupt):
         console.print("Interrupted. The same command goes on from here.")
@@ -114,16 +101,8 @@ def run_benchmark(
         raise typer.Exit(1)
 
 
-def run_measurements(
-    measurements: Sequence[Measurement],
-    budget_seconds: float = math.inf,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[str]:
+def run_measurements(measurements: Sequence[Measurement]) -> list[str]:
     """Make all measurements; one that fails does not keep the others from being made.
-
-    Args:
-        budget_seconds: for all of them; where they would take longer, the last ones are repeated
-            less.
 
     Returns:
         A line for each measurement that failed, with the reason.
@@ -131,48 +110,17 @@ def run_measurements(
     Raises:
         Interrupted: by Ctrl-C.
     """
-    began = clock()
-    total = sum(one.seconds for one in measurements)
-    console.print(f"{len(measurements)} measurements, about {format_duration(total)}.")
+    began = time.monotonic()
     problems: list[str] = []
-    failed: set[str] = set()
-    for number, one in enumerate(measurements):
-        spent = clock() - began
-        once = one.spare > 0 and _time_is_short(measurements[number:], total, spent, budget_seconds)
-        if once:
-            console.print(f"{one.name}: once, since time is short")
+    for number, one in enumerate(measurements, 1):
         try:
-            if one.needs in failed:
-                raise LoadError(f"{one.needs} was not measured")
-            one.measure(once)
+            one.measure()
         except (LoadError, TranslationError, OSError, LookupError, ValueError) as exc:
-            failed.add(one.name)
             problems.append(f"{one.name}: {exc}")
             console.print(f"bench: {problems[-1]}", style="red", markup=False)
-        later = measurements[number + 1 :]
-        console.print(
-            f"Done: {one.name}. Took so far: {format_duration(clock() - began)}. "
-            f"Left: {len(later)}, {format_duration(sum(one.seconds for one in later))}."
-        )
+        took = format_duration(time.monotonic() - began)
+        console.print(f"Done: {one.name}, {number} of {len(measurements)}, after {took}.")
     return problems
-
-
-def _time_is_short(
-    left: Sequence[Measurement], total: float, spent: float, budget_seconds: float
-) -> bool:
-    """Whether the first of `left` has to do with one repetition.
-
-    Only where no later one could make up for it: the first measurements matter most.
-    """
-    seconds = sum(one.seconds for one in left)
-    estimated = total - seconds
-    # Estimates are corrected once enough has been measured. Measurements of an earlier call take
-    # no time: no reason to think that the rest is fast.
-    slowdown = 1.0
-    if estimated >= _SPEED_KNOWN_SECONDS:
-        slowdown = min(_MOST_SLOWDOWN, max(1.0, spent / estimated))
-    over = spent + slowdown * seconds - budget_seconds
-    return over > slowdown * sum(one.spare for one in left[1:])
 
 
 def machine_name() -> str:

@@ -157,7 +157,6 @@ class CapacityTest:
         disturbance: the reason why a trial that missed its target was disturbed, and is repeated;
             "" if it was not.
         max_trial_seconds: the search ends where enough samples would take longer.
-        least_rate: below it, in requests a second, the search ends.
         resumes: whether ended trials of an interrupted search in the output directory are reused;
             otherwise that directory must be new.
     """
@@ -168,7 +167,6 @@ class CapacityTest:
     max_trials: int = 40
     max_trial_seconds: float = math.inf
     disturbance: Callable[[Results], str] = lambda results: ""
-    least_rate: float = 0.0
     resumes: bool = False
 
     def __post_init__(self) -> None:
@@ -251,8 +249,6 @@ class CapacityTest:
         """Why a trial at a rate is not made; "" if it is."""
         if num_trials == self.max_trials:
             return f"no end after {self.max_trials} trials"
-        if rate < self.least_rate:
-            return f"the promise is broken at {self.least_rate:.3g} requests/s, too"
         if self._seconds(rate) > self.max_trial_seconds:
             return (
                 f"at {rate:.3g} requests/s a trial of enough samples would take longer than "

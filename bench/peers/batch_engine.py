@@ -70,14 +70,12 @@ class BatchPolicy:
         max_batch: most sequences in a batch.
         window_seconds: how long a sequence waits for others while a worker is free.
         num_workers: batches in progress at the same time.
-        per_request: a batch holds the sequences of one request only.
         max_waiting: sequences that may wait; more are refused.
     """
 
     max_batch: int = 32
     window_seconds: float = 0.002
     num_workers: int = 1
-    per_request: bool = False
     max_waiting: int = 4096
 
 
@@ -294,9 +292,6 @@ class BatchEngine:
                 error = DeadlineExceededError("the deadline passed while it waited")
                 self._end(sequence, FinishReason.DEADLINE, error)
         waiting = list(self._waiting)
-        if self._policy.per_request and waiting:
-            first = waiting[0].request.request_id
-            waiting = [one for one in waiting if one.request.request_id == first]
         # Free workers share the requests that wait: two half batches at once end sooner than one.
         num_free = self._policy.num_workers - self._num_batches
         batch = waiting[: min(self._policy.max_batch, -(-len(waiting) // num_free))]

@@ -15,7 +15,6 @@ import typer
 from bench.peers import student_backend
 from bench.peers.batch_engine import BatchBackend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
-from bench.peers.engine_backend import EngineBackend
 from model.bundle.bundle import Bundle
 from service import process
 from service.domain.plan import RunnerLimits
@@ -28,7 +27,7 @@ from service.server import Server
 from service.settings import Settings
 from service.translation.translator import Translator
 
-KINDS = ("ctranslate2", "static", "per-request", *student_backend.ENGINES)
+KINDS = ("ctranslate2", *student_backend.ENGINES)
 
 
 def peer_model(
@@ -74,32 +73,10 @@ def ctranslate2_model(
     return peer_model(bundle, backend, policy, metrics, "ctranslate2")
 
 
-def own_engine_model(
-    bundle: Path, settings: Settings, policy: BatchPolicy, metrics: ServerMetrics, name: str
-) -> ServedModel:
-    """Our engine behind request-level batching."""
-    # Imported here, so that a peer's memory does not hold an ONNX Runtime that it does not use.
-    from service.engine.engine import Engine
-    from service.models.loading import load_model
-
-    # The inner engine's figures would be counted twice, so it gets metrics of its own, except for
-    # those that only it can count.
-    unread = ServerMetrics()
-    unread.padding_tokens = metrics.padding_tokens
-    unread.processes = metrics.processes
-    own = load_model(bundle, settings, unread)
-    assert isinstance(own.engine, Engine), "that is what loading makes"
-    return peer_model(Bundle.load(bundle), EngineBackend(own.engine), policy, metrics, name)
-
-
 def main(
     kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
-    bundle: Annotated[
-        Path, typer.Option(help="The bundle: vocabulary, and weights of our engine.")
-    ],
-    converted: Annotated[
-        Path | None, typer.Option(help="The model in the other engine's format.")
-    ] = None,
+    bundle: Annotated[Path, typer.Option(help="The bundle, for its vocabulary and limits.")],
+    converted: Annotated[Path, typer.Option(help="The model in the other engine's format.")],
     port: int = 50061,
     metrics_port: int = 9474,
     max_batch: int = 32,
@@ -109,33 +86,22 @@ def main(
     inter_threads: int = 1,
     intra_threads: int = 1,
     isa: str = "",
-    threads: Annotated[int, typer.Option(help="Of our own engine; 0: one for each core.")] = 0,
 ) -> None:
     """Serve until SIGTERM."""
-    is_foreign = kind not in ("static", "per-request")
-    if kind not in KINDS or (is_foreign and converted is None):
-        raise typer.BadParameter(f"--kind {kind} needs --converted; see --help")
+    if kind not in KINDS:
+        raise typer.BadParameter(f"--kind: there is no {kind!r}; there are {', '.join(KINDS)}")
     logs.configure("info", "json")
-    settings = Settings(
-        model=(bundle,),
-        port=port,
-        metrics_port=metrics_port,
-        threads=threads,
-        max_rows=max_batch,
-        max_waiting=max_waiting,
-    )
+    settings = Settings(port=port, metrics_port=metrics_port)
     policy = BatchPolicy(max_batch, window_ms / 1e3, max_waiting=max_waiting)
     metrics = ServerMetrics()
-    if converted is not None and kind == "ctranslate2":
+    loaded = Bundle.load(bundle)
+    if kind == "ctranslate2":
         options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa)
-        model = ctranslate2_model(Bundle.load(bundle), converted, options, policy, metrics)
-    elif converted is not None and is_foreign:
-        policy, loaded = dataclasses.replace(policy, num_workers=inter_threads), Bundle.load(bundle)
+        model = ctranslate2_model(loaded, converted, options, policy, metrics)
+    else:
+        policy = dataclasses.replace(policy, num_workers=inter_threads)
         backend = student_backend.StudentBackend(kind, converted, loaded, inter_threads)
         model = peer_model(loaded, backend, policy, metrics, kind)
-    else:
-        policy = dataclasses.replace(policy, per_request=kind == "per-request")
-        model = own_engine_model(bundle, settings, policy, metrics, kind)
 
     async def run() -> None:
         await process.serve(Server(settings, Registry([model]), metrics))

@@ -50,7 +50,6 @@ def measure_agreement(
     artifacts: Artifacts,
     log: Path,
     beam_size: int = 1,
-    num_texts: int = NUM_TEXTS,
 ) -> Agreement:
     """Translate the first texts with both, searching as CTranslate2 does.
 
@@ -58,7 +57,7 @@ def measure_agreement(
         LoadError: a server did not start.
         TranslationError: a text was not translated.
     """
-    texts = read_texts(artifacts.texts)[:num_texts]
+    texts = read_texts(artifacts.texts)[:NUM_TEXTS]
     search = Search(beam_size=beam_size, early_stopping="first") if beam_size > 1 else None
     translated = []
     for system in (own, peer):

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.benchmark import Interrupted, console
 from bench.load import capacity_report
-from bench.load.capacity import CapacityTest
+from bench.load.capacity import TRIAL_SECONDS, CapacityTest
 from bench.load.errors import LoadError
 from bench.load.results import Results
 from bench.load.statistics import Summary
@@ -18,7 +18,7 @@ from bench.suite.suite import CAPACITY, Suite, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
-_SHARE_OF_CLOSED = 0.8
+_MAX_SINGLE_RUNS = 4
 
 
 def reference_name(load: Load) -> str:
@@ -44,7 +44,7 @@ def reference_rate(suite: Suite, load: Load) -> float:
 
 def _throughput(suite: Suite, name: str, beam_size: int) -> dict[str, Any]:
     load = Load(concurrency=max(suite.plan.closed), beam_size=beam_size)
-    system = suite.best_peer(load, 0.0) if name == PEER else own_system(name, load)
+    system = suite.best_peer(load, 0.0) if name == PEER else own_system(load)
     rate = suite.repeat(system, load, 0.0, 0).summary().achieved_rate
     whose = "CTranslate2's" if name == PEER else "our own"
     what = f"{whose} closed-loop throughput with {load.concurrency} users"
@@ -55,13 +55,9 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
     """CTranslate2's capacity at a percentile within four times its single client's median."""
     single, median = _single_user(suite, beam_size)
     seconds = _SLO_TIMES_MEDIAN * median
-    if suite.plan.brackets:
-        start = _expected_capacity(suite, seconds, beam_size)
-        system = suite.best_near_capacity(start, beam_size)
-    else:
-        start = single.achieved_rate
-        name, near = near_capacity(beam_size)
-        system = suite.sweep(name, near, start)
+    start = single.achieved_rate
+    name, near = near_capacity(beam_size)
+    system = suite.sweep(name, near, start)
     slo = Slo(percentile_for(suite.plan, start), seconds)
     rate = find_capacity(suite, system, slo, start, beam_size)
     what = f"CTranslate2's capacity at {slo} (4 times its single client's median)"
@@ -82,7 +78,7 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     alone = Load(concurrency=1, beam_size=beam_size)
     system = suite.best_peer(alone, 0.0)
     runs: list[Results] = []
-    while len(runs) < suite.plan.max_single_runs:
+    while len(runs) < _MAX_SINGLE_RUNS:
         runs.append(suite.repeat(system, alone, 0.0, len(runs)))
         median = pooled_latency(runs).at(50)
         if median is not None:
@@ -90,22 +86,6 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     raise LoadError(
         f"too few answers for CTranslate2's median in {len(runs)} runs: give them more seconds"
     )
-
-
-def _expected_capacity(suite: Suite, seconds: float, beam_size: int) -> float:
-    """A rate near which a capacity may lie, in requests a second.
-
-    It is a little less than the throughput of the most users that are answered in time: a closed
-    loop keeps a server busier than random arrivals may.
-    """
-    rates = []
-    for users in suite.plan.closed:
-        load = Load(concurrency=users, beam_size=beam_size)
-        summary = suite.repeat(suite.best_peer(load, 0.0), load, 0.0, 0).summary()
-        slow = summary.latency.at(90) or summary.latency.max
-        if users == min(suite.plan.closed) or (slow is not None and slow <= seconds):
-            rates.append(summary.achieved_rate)
-    return _SHARE_OF_CLOSED * max(rates)
 
 
 def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
@@ -144,19 +124,12 @@ def find_capacity(
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        warmup = (
-            max(suite.plan.warmup, suite.plan.trial_warmup)
-            if suite.plan.brackets
-            else suite.plan.warmup
-        )
-        plan = load.plan(server.address, suite.plan.trial_seconds, warmup, start)
+        plan = load.plan(server.address, TRIAL_SECONDS, suite.plan.warmup, start)
         test = CapacityTest(
             session,
             plan,
             resolution=suite.plan.capacity_resolution,
             resumes=True,
-            # Far below the expected rate, the target is missed because of pauses of the machine.
-            least_rate=start / 4 if suite.plan.brackets else 0.0,
             # A capacity may be less than a single client's rate, so allow for slower ones.
             max_trial_seconds=4 * suite.plan.max_trial_seconds,
             disturbance=suite.disturbance,

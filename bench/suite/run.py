@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from functools import partial
@@ -13,81 +12,40 @@ import typer
 
 from bench.benchmark import Conclusion, Measurement, run_benchmark
 from bench.recompute import read_summary
-from bench.suite import estimate
 from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
 from bench.suite.overload import criteria
-from bench.suite.points import FULL, PEER, PLANS, THOROUGH, Load, SuitePlan
+from bench.suite.points import FULL, PEER, PLANS, Load, SuitePlan
 from bench.suite.reference import reference_rate
 from bench.suite.report import SuiteFigures
 from bench.suite.suite import Suite
 
-LazySuite = Callable[[], Suite]
-"""The suite of a model that is made ready when it is first needed."""
-
 
 def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurement]:
-    """All measurements of a plan: all models in all precisions."""
-    cells = [(model, precision) for precision in plan.precisions for model in models.names]
-    return [one for cell in cells for one in _of_model(plan, output, models, cell, cells[0])]
-
-
-def _of_model(
-    plan: SuitePlan, output: Path, models: Models, cell: tuple[str, str], first: tuple[str, str]
-) -> list[Measurement]:
-    """The measurements of one model in one precision; `first` is measured before the others."""
-    name, is_first = "-".join(cell), cell == first
-
-    @functools.cache
-    def suite() -> Suite:
-        return Suite(plan, output, models.prepare(*cell), first="-".join(first))
-
+    """All measurements of a plan: all models in all precisions, at all loads."""
     made = []
-    for loads in plan.searches:
-        beam = loads[0].beam_size
-        if PEER in plan.systems:
-            seconds = estimate.agreement_seconds(plan, cell, beam)
-            measure = partial(_check_agreement, suite, beam)
-            made.append(Measurement(f"{name} agreement, beam {beam}", seconds, measure))
-        reference = ""
-        for load in loads:
-            needs_reference = load.share is not None and not load.of_own
-            if needs_reference and not reference:
-                reference = f"{name} reference, beam {beam}"
-                seconds = 0.0
-                if plan.reference == "capacity":
-                    seconds = estimate.capacity_seconds(
-                        plan, beam_size=beam, cell=cell, is_first=is_first
-                    )
-                made.append(
-                    Measurement(reference, seconds, partial(_measure_reference, suite, load))
-                )
-            seconds = estimate.load_seconds(plan, load, cell, is_first)
-            once = dataclasses.replace(plan, repetitions=1)
-            made.append(
-                Measurement(
-                    f"{name} {load.name}",
-                    seconds,
-                    partial(_measure_load, suite, load),
-                    spare=seconds - estimate.load_seconds(once, load, cell, is_first),
-                    needs=reference if needs_reference else "",
-                )
-            )
+    for precision in plan.precisions:
+        for model in models.names:
+            # Made ready when it is first needed.
+            suite = functools.cache(partial(_suite, plan, output, models, model, precision))
+            name = f"{model}-{precision}"
+            for beam_size in plan.beam_sizes if PEER in plan.systems else ():
+                measure = partial(_check_agreement, suite, beam_size)
+                made.append(Measurement(f"{name} agreement, beam {beam_size}", measure))
+            for load in plan.loads:
+                made.append(Measurement(f"{name} {load.name}", partial(_measure, suite, load)))
     return made
 
 
-def _check_agreement(suite: LazySuite, beam_size: int, once: bool) -> None:
+def _suite(plan: SuitePlan, output: Path, models: Models, model: str, precision: str) -> Suite:
+    return Suite(plan, output, models.prepare(model, precision))
+
+
+def _check_agreement(suite: Callable[[], Suite], beam_size: int) -> None:
     suite().check_agreement(beam_size)
 
 
-def _measure_reference(suite: LazySuite, load: Load, once: bool) -> None:
-    reference_rate(suite(), load)
-
-
-def _measure_load(suite: LazySuite, load: Load, once: bool) -> None:
-    one = suite()
-    if once:
-        one = dataclasses.replace(one, plan=dataclasses.replace(one.plan, repetitions=1, tries=1))
-    one.measure(load, reference_rate(one, load))
+def _measure(suite: Callable[[], Suite], load: Load) -> None:
+    suite().measure(load, reference_rate(suite(), load))
 
 
 def conclude(directory: Path) -> Conclusion:
@@ -108,27 +66,18 @@ def main(
     ] = None,
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
-    thorough: Annotated[
-        bool,
-        typer.Option("--thorough", help="For full: every sweep anew, longer runs. Five hours."),
-    ] = False,
 ) -> None:
     """Run the suite and write its report. Ctrl-C stops it; the same command resumes."""
     if name not in PLANS:
         raise typer.BadParameter(f"there is no benchmark {name!r}; there are {', '.join(PLANS)}")
-    if thorough:
-        if name != FULL.name:
-            raise typer.BadParameter(f"--thorough goes with {FULL.name}, not with {name}")
-        name = THOROUGH.name
     plan = PLANS[name]
-    trained = checkpoint or (SHIPPED_CHECKPOINT if plan in (FULL, THOROUGH) else None)
+    trained = checkpoint or (SHIPPED_CHECKPOINT if plan is FULL else None)
     models = Models(work, size, trained, source)
     run_benchmark(
         name,
         output,
         lambda directory: measurements(plan, directory, models),
         conclude if name == "overload" else lambda directory: Conclusion(),
-        plan.budget_seconds,
     )
 
 

@@ -65,19 +65,6 @@ class Sweep:
             return best
         return with_every_isa(best, distinct(self.settings, most_in_flight))
 
-    def num_runs(self, most_in_flight: int | None) -> list[int]:
-        """Runs in each round: at most, since kept combinations may share a sibling."""
-        counts = []
-        candidates = self.candidates(most_in_flight)
-        if len(candidates) == 1:
-            return [0] * len(self.rounds)
-        for number in range(len(self.rounds)):
-            counts.append(len(candidates))
-            candidates = self.next_candidates(
-                number, [(0.0, settings) for settings in candidates], most_in_flight
-            )
-        return counts
-
 
 def workers_and_threads(num_cores: int) -> list[tuple[int, int]]:
     """All pairs whose product is `num_cores`, from one thread a worker to one worker."""

@@ -54,8 +54,7 @@ class System:
             return ["-m", "cli.main", "serve", "--model", str(artifacts.bundle), *ports, *options]
         command = ["-m", "bench.peers.server", "--kind", self.name]
         command += ["--bundle", str(artifacts.bundle), *ports, *options]
-        if self.name not in ("static", "per-request"):
-            command += ["--converted", str(artifacts.converted)]
+        command += ["--converted", str(artifacts.converted)]
         if self.name == "ctranslate2":
             command += ["--compute-type", artifacts.compute_type]
         return command
@@ -134,50 +133,6 @@ def running(
             process.kill()
             process.wait()
         reader.join()
-
-
-class Servers:
-    """The servers of a load point, each started when first needed and stopped at the end.
-
-    Servers that are not under load idle meanwhile.
-    """
-
-    def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
-        self._serving: dict[str, tuple[Running, contextlib.ExitStack]] = {}
-
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        with contextlib.ExitStack() as stack:
-            for _, one in self._serving.values():
-                stack.push(one)
-        self._serving.clear()
-
-    @contextlib.contextmanager
-    def serving(self, system: System, log: Path) -> Iterator[Running]:
-        """A system's server; after an error it is stopped and not used again.
-
-        Raises:
-            LoadError: it did not come up.
-        """
-        if system.name not in self._serving:
-            stack = contextlib.ExitStack()
-            self._serving[system.name] = (
-                stack.enter_context(running(system, self._artifacts, log)),
-                stack,
-            )
-        try:
-            yield self._serving[system.name][0]
-        except BaseException:
-            self.drop(system)
-            raise
-
-    def drop(self, system: System) -> None:
-        """Stop a server, if it runs."""
-        if system.name in self._serving:
-            self._serving.pop(system.name)[1].close()
 
 
 class _LogReader(threading.Thread):

@@ -62,9 +62,6 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
         shares=(0.5,),
         reference="throughput",
         repetitions=1,
-        takes_over=False,
-        servers_stay=False,
-        systems=("dragoman", "ctranslate2"),
         seconds=0.3,
         open_seconds=0.3,
         warmup=0.1,
@@ -98,7 +95,6 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
         beam_sizes=(1,),
         closed=(1,),
         shares=(0.8,),
-        systems=("dragoman", "ctranslate2"),
         repetitions=1,
         seconds=0.5,
         open_seconds=0.3,
@@ -110,9 +106,9 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
     runs = read_runs(tmp_path)["small int8"]
     counts = {key: len(results) for key, results in runs.items()}
     # On a busy machine the median of a single user takes further runs.
-    assert counts.pop(("closed-1", "ctranslate2")) >= plan.repetitions
+    assert counts.pop(("closed-1", "ctranslate2")) >= 1
     assert counts == {
-        (load.name, system): plan.repetitions_of(system)
+        (load.name, system): 1
         for load in plan.loads
         for system in plan.systems
         if (load.name, system) != ("closed-1", "ctranslate2")
@@ -120,8 +116,6 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
     assert run_measurements(measurements(plan, tmp_path, models)) == []
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
-    recompute.main(tmp_path)
-    assert "as at small-int8/capacity" in (tmp_path / "report.md").read_text()
 
 
 def test_the_engine_benchmark_measures_its_lines(
@@ -132,7 +126,7 @@ def test_the_engine_benchmark_measures_its_lines(
     benchmark = EngineBenchmark(plan, tmp_path, models)
     # Measured in the full plan, above.
     agreed = tmp_path / "runs" / "small-int8" / agreement.file_name(1)
-    agreement.write(agreed, agreement.Agreement(plan.agreement_texts, []))
+    agreement.write(agreed, agreement.Agreement(agreement.NUM_TEXTS, []))
     (many,) = (one for one in benchmark.measurements() if one.name == "closed-64")
     assert run_measurements([many]) == []
     # On a busy machine half a second may bring no answer: a ratio of two is not sure, but these.

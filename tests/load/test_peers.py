@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from bench.peers.batch_engine import BatchPolicy
 from bench.peers.conversion import convert
 from bench.peers.ctranslate2_backend import CTranslate2Options
-from bench.peers.server import ctranslate2_model, own_engine_model
+from bench.peers.server import ctranslate2_model
 from bench.suite import systems
 from bench.suite.artifacts import Artifacts
 from dragoman.client import Client
@@ -81,23 +80,11 @@ async def test_ctranslate2_searches_a_beam_as_we_do(bundle: Bundle) -> None:
     assert own.translations != greedy.translations, "a beam would not be told from none"
 
 
-@pytest.mark.parametrize("per_request", [False, True])
-async def test_our_engine_in_batches_translates_as_it_does_alone(
-    bundle: Bundle, per_request: bool
-) -> None:
-    metrics = ServerMetrics()
-    policy = dataclasses.replace(POLICY, per_request=per_request)
-    model = own_engine_model(bundle.path, any_ports(), policy, metrics, "static")
-    assert await translations(model, metrics) == await ours(bundle)
-
-
 @pytest.mark.parametrize(
     "system",
     [
         systems.System("dragoman"),
         systems.System("ctranslate2", {"max_batch": 4, "inter_threads": 2}),
-        systems.System("static", {"max_batch": 4}),
-        systems.System("per-request", {"max_batch": 4}),
     ],
     ids=lambda system: system.name,
 )

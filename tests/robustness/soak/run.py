@@ -32,7 +32,7 @@ from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
 from bench.recompute import SUMMARY_FILE, read_summary, write_report, write_summary
 from bench.suite.artifacts import WORK, Artifacts, longest_speed_text, prepare_speed_model
-from bench.suite.points import ENGINE, OWN, own_system
+from bench.suite.points import ENGINE, own_system
 from bench.suite.reference import find_capacity
 from bench.suite.suite import Suite, remembered
 from bench.suite.systems import Running, environment, running
@@ -56,7 +56,6 @@ _ARGUMENTS = {
     BEAMS: ["--beam-size", str(_BEAM), "--early-stopping", "first"],
 }
 _PATIENCE_SECONDS = 0.5
-_AROUND_SECONDS = 600.0  # a search for the capacity, rounds of all texts, the comparison
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
 _ABOUT = ("started_at", "processor", "cpus", "onnxruntime", "revision")
@@ -251,7 +250,7 @@ def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
 
     def measure() -> dict[str, Any]:
         suite = Suite(ENGINE, directory, artifacts)
-        rate = find_capacity(suite, own_system(OWN), slo, 10.0)
+        rate = find_capacity(suite, own_system(), slo, 10.0)
         if rate is None:
             raise LoadError(f"the server carries no rate at {slo}")
         return {"rate": rate, "slo": str(slo)}
@@ -271,7 +270,7 @@ def soak(
     raw = directory / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     logs = directory / "logs"
-    with running(own_system(OWN), artifacts, logs / "server.log") as server:
+    with running(own_system(), artifacts, logs / "server.log") as server:
         texts = read_texts(artifacts.texts)
         fill_rows(server, texts, plan.num_fills)
         loads = Loads(plan, server, artifacts.texts, raw)
@@ -280,7 +279,7 @@ def soak(
         finally:
             found = collect(plan, raw, loads.canceller, left_over(server), facts)
             write(directory, found)
-        with running(own_system(OWN), artifacts, logs / "fresh.log") as fresh:
+        with running(own_system(), artifacts, logs / "fresh.log") as fresh:
             pairs = asyncio.run(
                 ageing.compare(server.address, fresh.address, texts, plan.num_pairs)
             )
@@ -348,13 +347,8 @@ def main(
     def prepare(directory: Path) -> list[Measurement]:
         promise, seconds = parse_slo(slo), parse_duration(duration, "--duration")
         artifacts = prepare_speed_model(work, "int8", size)
-        return [
-            Measurement(
-                report.SOAK,
-                seconds + _AROUND_SECONDS,
-                lambda once: measure(directory, artifacts, seconds, promise, share, rate),
-            )
-        ]
+        arguments = (directory, artifacts, seconds, promise, share, rate)
+        return [Measurement(report.SOAK, lambda: measure(*arguments))]
 
     run_benchmark(report.SOAK, output, prepare, conclude)
 

@@ -58,10 +58,8 @@ async def serving(backend: HeldBackend, policy: BatchPolicy) -> AsyncIterator[Ba
     assert backend.stopped
 
 
-def submit(
-    engine: BatchEngine, first: int, request_id: str = "", deadline: float | None = None
-) -> Generation:
-    request = GenerationRequest((first, 3), SearchOptions(), deadline, request_id)
+def submit(engine: BatchEngine, first: int, deadline: float | None = None) -> Generation:
+    request = GenerationRequest((first, 3), SearchOptions(), deadline)
     admission = engine.admit(99)
     generation = admission.try_submit(request)
     assert generation is not None
@@ -110,20 +108,6 @@ async def test_free_workers_share_what_waits() -> None:
             assert (await generation.result()).error is None
     assert backend.batches[:2] == [[10], [11]]
     assert sorted(n for batch in backend.batches[2:] for n in batch) == [20, 21, 22]
-
-
-async def test_per_request_batches_never_mix_requests() -> None:
-    backend = HeldBackend()
-    policy = BatchPolicy(max_batch=8, window_seconds=0.0, per_request=True)
-    async with serving(backend, policy) as engine:
-        first = submit(engine, 9, "z")
-        await backend.began.acquire()
-        later = [submit(engine, number, "ab"[number % 2]) for number in (10, 11, 12)]
-        for _ in range(3):
-            backend.let_go()
-        for generation in (first, *later):
-            await generation.result()
-    assert backend.batches == [[9], [10, 12], [11]]
 
 
 async def test_cancelling_and_deadlines() -> None:

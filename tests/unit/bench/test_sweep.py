@@ -56,15 +56,6 @@ def test_chosen_ones_go_on_with_every_instruction_set_once() -> None:
     assert with_every_isa([ALL[3], ALL[2], ALL[0]], ALL) == [ALL[2], ALL[3], ALL[0], ALL[1]]
 
 
-def test_the_number_of_runs_is_known_before() -> None:
-    assert SWEEP.num_runs(None) == [24, 8, 2]
-    assert SWEEP.num_runs(8) == [6, 8, 2]
-    assert Sweep(ALL[:1], SWEEP.rounds).num_runs(64) == [0, 0, 0]
-    plain = Sweep(sweep_settings((64,), (0.0, 2.0), ("",), num_cores=2), (Round(1.0, 0.5, 1),))
-    assert plain.num_runs(None) == [4]
-    assert Sweep(ALL, SWEEP.rounds[:1]).num_runs(None) == [48]  # nothing could make up for it
-
-
 def test_workers_and_threads_take_every_core() -> None:
     assert workers_and_threads(1) == [(1, 1)]
     assert workers_and_threads(2) == [(2, 1), (1, 2)]
