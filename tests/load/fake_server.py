@@ -91,23 +91,6 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
             return self.num_calls - 1
 
 
-class Stall:
-    """Every call takes `service` seconds; those within a second after the n-th wait for its end."""
-
-    def __init__(self, service: float, first: int, seconds: float) -> None:
-        self._service = service
-        self._first = first
-        self._seconds = seconds
-        self._until: float | None = None
-
-    def __call__(self, server: FakeServer, number: int, context: Any) -> None:
-        if number == self._first:
-            self._until = time.monotonic() + self._seconds
-        if self._until is not None:
-            time.sleep(max(0.0, self._until - time.monotonic()))
-        time.sleep(self._service)
-
-
 @contextlib.contextmanager
 def fake_server(behaviour: Behaviour) -> Iterator[FakeServer]:
     """Run a `FakeServer` on a free port."""
