@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -148,7 +148,7 @@ LineBreaks = Annotated[
 ]
 
 
-def read_glossary(path: Path | None, name: str) -> Glossary | None:
+def _read_glossary(path: Path | None, name: str) -> Glossary | None:
     """The glossary of the options; fails if it can't be read."""
     from dragoman.client import Glossary
 
@@ -160,11 +160,52 @@ def read_glossary(path: Path | None, name: str) -> Glossary | None:
         fail(f"--glossary: {exc}")
 
 
-_TLS_OPTIONS: dict[str, Any] = {
-    "tls": Annotated[
+def _call_options(
+    target: TargetLanguage = "",
+    model: ModelName = "",
+    beam_size: BeamSize = None,
+    allow_pivot: AllowPivot = None,
+    glossary: GlossaryFile = None,
+    glossary_name: GlossaryName = "",
+    verbatim: Verbatim = True,
+    adapt_case: AdaptCase = True,
+    line_breaks: LineBreaks = None,
+) -> dict[str, Any]:
+    from dragoman.client import Search, VerbatimKinds
+
+    return dict(
+        target=target,
+        model=model,
+        search=Search(beam_size=beam_size),
+        allow_pivot=allow_pivot,
+        glossary=_read_glossary(glossary, glossary_name),
+        verbatim=None if verbatim else VerbatimKinds.none(),
+        adapt_letter_case=None if adapt_case else False,
+        line_breaks=line_breaks,
+    )
+
+
+def with_call_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a translation.
+
+    The command gets them as `options`: arguments of `dragoman.client.Client.translate`.
+    """
+    return _with_options(command, "options", _call_options)
+
+
+def as_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call as JSON values, to see whether they have changed."""
+    return {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in arguments.items()
+    }
+
+
+def _tls(
+    tls: Annotated[
         bool, typer.Option("--tls", help="Connect by TLS.", envvar="DRAGOMAN_USE_TLS")
-    ],
-    "ca": Annotated[
+    ] = False,
+    tls_ca: Annotated[
         Path | None,
         typer.Option(
             "--ca",
@@ -172,8 +213,8 @@ _TLS_OPTIONS: dict[str, Any] = {
             help="Certificates of the authorities to trust (PEM); implies --tls.",
             envvar="DRAGOMAN_CA_FILE",
         ),
-    ],
-    "cert": Annotated[
+    ] = None,
+    tls_cert: Annotated[
         Path | None,
         typer.Option(
             "--cert",
@@ -181,8 +222,8 @@ _TLS_OPTIONS: dict[str, Any] = {
             help="Own certificate (PEM), for servers that ask for one; implies --tls.",
             envvar="DRAGOMAN_CERT_FILE",
         ),
-    ],
-    "key": Annotated[
+    ] = None,
+    tls_key: Annotated[
         Path | None,
         typer.Option(
             "--key",
@@ -190,8 +231,8 @@ _TLS_OPTIONS: dict[str, Any] = {
             help="Private key of --cert (PEM).",
             envvar="DRAGOMAN_KEY_FILE",
         ),
-    ],
-    "server_name": Annotated[
+    ] = None,
+    tls_server_name: Annotated[
         str,
         typer.Option(
             "--server-name",
@@ -199,44 +240,41 @@ _TLS_OPTIONS: dict[str, Any] = {
             help="Name in the server's certificate, if its address is another; implies --tls.",
             envvar="DRAGOMAN_SERVER_NAME",
         ),
-    ],
-}
-
-
-def with_tls(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of TLS, which it gets as `tls`: `dragoman.Tls` or None."""
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        values = {name: given.pop(f"tls_{name}") for name in _TLS_OPTIONS}
-        command(**given, tls=_tls(**values))
-
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "tls"]
-    added = [
-        inspect.Parameter(
-            f"tls_{name}",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if name == "tls" else "" if name == "server_name" else None,
-            annotation=annotation,
-        )
-        for name, annotation in _TLS_OPTIONS.items()
-    ]
-    run.__annotations__ = {}  # typer would resolve the command's own, `tls` among them
-    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    return run
-
-
-def _tls(
-    tls: bool, ca: Path | None, cert: Path | None, key: Path | None, server_name: str
-) -> Tls | None:
-    if not (tls or ca or cert or key or server_name):
+    ] = "",
+) -> TlsArgument:
+    if not (tls or tls_ca or tls_cert or tls_key or tls_server_name):
         return None
     from dragoman.tls import Tls
 
     try:
-        chosen = Tls(str(ca or ""), str(cert or ""), str(key or ""), server_name)
+        chosen = Tls(str(tls_ca or ""), str(tls_cert or ""), str(tls_key or ""), tls_server_name)
         chosen.credentials()  # for its checks of the files
     except ValueError as exc:
         fail(f"--tls: {str(exc).removeprefix('tls: ')}", 2)
     return chosen
+
+
+def with_tls(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of TLS, which it gets as `tls`: `dragoman.Tls` or None."""
+    return _with_options(command, "tls", _tls)
+
+
+def _with_options(
+    command: Callable[..., None], argument: str, make: Callable[..., Any]
+) -> Callable[..., None]:
+    """A command with the options of `make` in place of an argument, which `make` returns."""
+    options = {
+        name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(make, eval_str=True).parameters.items()
+    }
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = make(**{name: given.pop(name) for name in options})
+        command(**given, **{argument: made})
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != argument]
+    run.__annotations__ = {}  # typer would resolve the command's own, `argument` among them
+    run.__signature__ = inspect.Signature([*own, *options.values()])  # type: ignore[attr-defined]
+    return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -11,26 +12,18 @@ import typer
 from cli.exits import fail
 from cli.options import (
     DEFAULT_SERVER,
-    AdaptCase,
-    AllowPivot,
     ApiKey,
-    BeamSize,
     CallTimeout,
-    GlossaryFile,
-    GlossaryName,
-    LineBreaks,
-    ModelName,
     Server,
     SourceLanguage,
-    TargetLanguage,
     TlsArgument,
-    Verbatim,
-    read_glossary,
+    with_call_options,
     with_tls,
 )
 
 
 @with_tls
+@with_call_options
 def translate(
     texts: Annotated[
         list[str] | None,
@@ -44,8 +37,6 @@ def translate(
     api_key: ApiKey = "",
     tls: TlsArgument = None,
     source: SourceLanguage = "",
-    target: TargetLanguage = "",
-    model: ModelName = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each piece as it is made.")
     ] = False,
@@ -55,7 +46,6 @@ def translate(
     split_sentences: Annotated[
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
-    beam_size: BeamSize = None,
     length_penalty: Annotated[
         float | None,
         typer.Option(
@@ -73,12 +63,6 @@ def translate(
             "translation, with tabs between. Texts are not split.",
         ),
     ] = None,
-    allow_pivot: AllowPivot = None,
-    glossary: GlossaryFile = None,
-    glossary_name: GlossaryName = "",
-    verbatim: Verbatim = True,
-    adapt_case: AdaptCase = True,
-    line_breaks: LineBreaks = None,
     mime_type: Annotated[
         str,
         typer.Option(
@@ -88,6 +72,8 @@ def translate(
         ),
     ] = "",
     timeout: CallTimeout = 60,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Translate texts, or standard input line by line.
 
@@ -98,7 +84,6 @@ def translate(
     choice.
     """
     from cli.line_calls import run_lines
-    from dragoman.client import Search, VerbatimKinds
 
     if stream and n_best is not None:
         fail("--n-best: a stream has only one translation")
@@ -106,12 +91,13 @@ def translate(
         fail("--mime-type: a stream takes plain text only")
     if n_best is not None and mime_type:
         fail("--mime-type: --n-best takes plain text only")
-    if line_breaks not in (None, "keep") and not texts:
+    if options["line_breaks"] not in (None, "keep") and not texts:
         fail(
             "--line-breaks: standard input is translated line by line; give the text as an "
             "argument, or translate a file with `dragoman translate-file`"
         )
-    if beam_size is not None and (n_best or 0) > beam_size:
+    search = replace(options["search"], length_penalty=length_penalty, exact=exact)
+    if search.beam_size is not None and (n_best or 0) > search.beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
@@ -123,17 +109,10 @@ def translate(
         tls=tls,
         timeout=timeout,
         source=source,
-        target=target,
-        model=model,
         max_new_tokens=max_new_tokens,
         split_sentences=split_sentences,
-        search=Search(beam_size=beam_size, length_penalty=length_penalty, exact=exact),
         num_hypotheses=n_best,
-        allow_pivot=allow_pivot,
-        glossary=read_glossary(glossary, glossary_name),
-        verbatim=None if verbatim else VerbatimKinds.none(),
-        adapt_letter_case=None if adapt_case else False,
-        line_breaks=line_breaks,
+        **{**options, "search": search},
         **({"mime_type": mime_type} if mime_type else {}),
     )
     run_lines(_run(arguments, texts or [], stream))

@@ -7,7 +7,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +15,12 @@ import typer
 from cli.exits import describe, ended_by_sigterm, fail
 from cli.options import (
     DEFAULT_SERVER,
-    AdaptCase,
-    AllowPivot,
     ApiKey,
-    BeamSize,
     CallTimeout,
-    GlossaryFile,
-    GlossaryName,
-    LineBreaks,
-    ModelName,
     Server,
-    TargetLanguage,
     TlsArgument,
-    Verbatim,
-    read_glossary,
+    as_json,
+    with_call_options,
     with_tls,
 )
 from cli.shown_warnings import show_warnings
@@ -47,6 +38,7 @@ _SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
 
 
 @with_tls
+@with_call_options
 def translate_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document.")],
     output: Annotated[
@@ -60,16 +52,9 @@ def translate_file(
         str,
         typer.Option("--from", metavar="CODE", help="Language of the document; auto detects it."),
     ] = "",
-    target: TargetLanguage = "",
-    model: ModelName = "",
-    beam_size: BeamSize = None,
-    allow_pivot: AllowPivot = None,
-    glossary: GlossaryFile = None,
-    glossary_name: GlossaryName = "",
-    verbatim: Verbatim = True,
-    adapt_case: AdaptCase = True,
-    line_breaks: LineBreaks = None,
     timeout: CallTimeout = 300,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Translate a document, and keep its structure.
 
@@ -78,28 +63,15 @@ def translate_file(
     where it stopped: translations are kept in a file beside the output until it is complete.
     """
     from cli.segment_cache import SegmentCache
-    from dragoman.client import Search, TranslationError, VerbatimKinds
+    from dragoman.client import TranslationError
 
+    target = options["target"]
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
     if output.exists() and output.samefile(file):
         fail("--output: is the document itself")
     if output.suffix.lower() != file.suffix.lower():
         fail(f"--output: must end in {file.suffix}: the format stays")
     document = _read(file)
-    chosen: dict[str, Any] = dict(
-        source=source, target=target, model=model, allow_pivot=allow_pivot
-    )
-    terms = read_glossary(glossary, glossary_name)
-    # Settings that translations depend on, apart from the models: the cache is for one command.
-    depends_on = [chosen, beam_size, terms and asdict(terms), verbatim, adapt_case, line_breaks]
-    options: dict[str, Any] = dict(
-        search=Search(beam_size=beam_size),
-        glossary=terms,
-        verbatim=None if verbatim else VerbatimKinds.none(),
-        adapt_letter_case=None if adapt_case else False,
-        line_breaks=line_breaks,
-    )
-
     warnings: list[TranslationWarning] = []
 
     async def run() -> list[str]:
@@ -107,14 +79,15 @@ def translate_file(
 
         async with AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls) as client:
             models = [(each.name, each.version) for each in await client.list_models()]
-            arguments = {**chosen, **options}
+            arguments = {"source": source, **options}
+            depends_on = {"models": models, **as_json(arguments)}
             if source.lower() == "auto":
                 arguments["source"] = await _detected(document.segments, target, client)
                 if arguments["source"] == target:
                     copies = [segment.text for segment in document.segments]
                     _write(output, document.write(copies))
                     return copies
-            with SegmentCache(output, [models, *depends_on]) as cache:
+            with SegmentCache(output, depends_on) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
                 translations = await _translated(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,20 +12,12 @@ import typer
 
 from cli.exits import describe, ended_by_sigterm, fail, require_runtime
 from cli.options import (
-    AdaptCase,
-    AllowPivot,
     ApiKey,
-    BeamSize,
     CallTimeout,
-    GlossaryFile,
-    GlossaryName,
-    LineBreaks,
-    ModelName,
     SourceLanguage,
-    TargetLanguage,
     TlsArgument,
-    Verbatim,
-    read_glossary,
+    as_json,
+    with_call_options,
     with_tls,
 )
 
@@ -44,6 +35,7 @@ _SOME_FAILED = 3
 
 
 @with_tls
+@with_call_options
 def batch(
     source_files: Annotated[
         str,
@@ -99,18 +91,9 @@ def batch(
     api_key: ApiKey = "",
     tls: TlsArgument = None,
     source: SourceLanguage = "",
-    target: TargetLanguage = "",
-    model: ModelName = "",
-    beam_size: BeamSize = None,
     split_sentences: Annotated[
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
-    allow_pivot: AllowPivot = None,
-    glossary: GlossaryFile = None,
-    glossary_name: GlossaryName = "",
-    verbatim: Verbatim = True,
-    adapt_case: AdaptCase = True,
-    line_breaks: LineBreaks = None,
     mime_type: Annotated[
         str,
         typer.Option(
@@ -122,6 +105,8 @@ def batch(
     give_up_after: Annotated[
         float, typer.Option(help="Seconds without an answer of any server that end the job.", min=0)
     ] = 300,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
 
@@ -137,7 +122,7 @@ def batch(
     from cli.batch.pool import ServersAwayError
     from cli.batch.run import JobServers, Work
     from cli.batch.storage import Storage
-    from dragoman.client import Search, TranslationError, VerbatimKinds
+    from dragoman.client import TranslationError
     from model.bundle.manifest import BundleError
     from service.errors import DragomanError
 
@@ -147,18 +132,10 @@ def batch(
         fail("--bundle: with --server, the servers' models translate")
     if not server:
         require_runtime("auto")
-    terms = read_glossary(glossary, glossary_name)
     chosen: dict[str, Any] = dict(
         source=source,
-        target=target,
-        model=model,
         split_sentences=split_sentences,
-        search=Search(beam_size=beam_size),
-        allow_pivot=allow_pivot,
-        glossary=terms,
-        verbatim=None if verbatim else VerbatimKinds.none(),
-        adapt_letter_case=None if adapt_case else False,
-        line_breaks=line_breaks,
+        **options,
         **({"mime_type": mime_type} if mime_type else {}),
     )
     servers = JobServers(
@@ -171,10 +148,7 @@ def batch(
             at = Storage.of(output)
             files = plan.find_inputs(source_files, at, format)
             is_one = [file.storage.path for file in files] == [Storage.of(source_files).path]
-            depends_on = {
-                "models": asyncio.run(servers.models()),
-                **{name: _as_json(value) for name, value in chosen.items()},
-            }
+            depends_on = {"models": asyncio.run(servers.models()), **as_json(chosen)}
             columns = tuple(column or ("text",))
             job = Job(files, files[0].output if is_one else at, columns, depends_on, part_rows)
             work = Work(job, servers, chosen, give_up_after)
@@ -203,10 +177,6 @@ def batch(
         if type(exc).__module__.split(".")[0] not in _CLIENTS_OF_BUCKETS:
             raise
         fail(f"INPUT or --output: {exc}")
-
-
-def _as_json(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:

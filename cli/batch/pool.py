@@ -69,13 +69,11 @@ class Pool:
         servers: clients by address.
         arguments: arguments of their `translate`.
         give_up_seconds: time without any answer after which the job ends.
-        num_translated: texts that servers have translated.
     """
 
     servers: Mapping[str, TextServer]
     arguments: Mapping[str, Any]
     give_up_seconds: float
-    num_translated: int = field(default=0, init=False)
     _waiting: deque[_PoolCall] = field(default_factory=deque, init=False)
     _results: OrderedDict[str, asyncio.Future[Result]] = field(
         default_factory=OrderedDict, init=False
@@ -185,7 +183,6 @@ class Pool:
             self._waiting.extendleft(call.halves())
 
     def _set(self, text: str, result: Result) -> None:
-        self.num_translated += 1
         if not self._results[text].done():  # cancelled where the job has failed
             self._results[text].set_result(result)
         self._kept_characters += len(text) + len(result.text or "")

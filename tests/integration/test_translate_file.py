@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.options import as_json
 from cli.segment_cache import SegmentCache
+from dragoman.client import Search
 from model.bundle.tokenizer import Tokenizer
 from tests.integration.servers import Running, dragoman, fake_runner, running_fake
 from tests.unit.service.documents import samples
@@ -91,10 +93,13 @@ async def test_what_an_earlier_run_left_is_used_and_removed(
     file, output = tmp_path / "a.txt", tmp_path / "out.txt"
     file.write_text(TEXT)
     [model] = await server.client.list_models()
-    chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None}
-    with SegmentCache(
-        output, [[(model.name, model.version)], chosen, None, None, True, True, None]
-    ) as cache:
+    options = as_json(
+        dict(
+            search=Search(), glossary=None, verbatim=None, adapt_letter_case=None, line_breaks=None
+        )
+    )
+    chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None, **options}
+    with SegmentCache(output, {"models": [(model.name, model.version)], **chosen}) as cache:
         cache.add("It barks!", "text/plain", "KEPT")
     status, _, errors = await run(server, file, "--output", output)
     assert status == 0
