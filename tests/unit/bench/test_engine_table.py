@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench import recompute
 from bench.benchmark import Measurement, run_measurements
 from bench.engine.run import choose
 from bench.load.errors import LoadError
@@ -225,13 +224,6 @@ def test_a_capacity_whose_search_ended_early_has_no_ratio(report: Report, system
     row = report.rows()[5]
     assert row.ratio is None
     assert "ended early: three trials were not valid" in row.verdict
-
-
-def test_the_report_has_the_table(report: Report) -> None:
-    (report.path / "suite.json").write_text(json.dumps({"suite": "engine", "finished": True}))
-    recompute.main(report.path)
-    text = (report.path / "report.md").read_text()
-    assert "| one client, greedy, base: median latency | 100 ms | 200 ms | 0.5 | ≤ 0.4 |" in text
 
 
 def test_a_measurement_that_fails_does_not_keep_the_others_from_being_made() -> None:

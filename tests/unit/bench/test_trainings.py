@@ -7,7 +7,6 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -27,7 +26,7 @@ from bench.studies.trainings.plan import (
     to_toml,
     variant_multiplications,
 )
-from bench.studies.trainings.report import render, to_dict
+from bench.studies.trainings.report import to_dict
 from model.bundle.config import ModelConfig, preset
 from model.data.corpus import CorpusError, read_parallel
 from model.data.recipe import load_recipe
@@ -244,57 +243,3 @@ def test_unknown_variants_and_missing_documents_are_refused(tmp_path: Path) -> N
     done = CliRunner().invoke(app, [str(PLANS / "attention-kinds.toml"), *options])
     assert done.exit_code == 2
     assert "translates documents" in done.output
-
-
-def test_bleu_is_drawn_by_number_of_pairs(tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path, "[variants.20]\npairs = 20\n[variants.40]\npairs = 40\n"))
-    result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
-    results = {name: {**result, "bleu": {"text": float(name)}} for name in ("20", "40")}
-    store(tmp_path, to_dict(plan, results, {"Machine": "none"}))
-    assert (
-        "| 40 | 0.0 million | 5 | 0.0 million | 0.1 | 40.0 | 40.0 |"
-        in (tmp_path / "report.md").read_text()
-    )
-    assert json.loads((tmp_path / "summary.json").read_text())["results"] == results
-    ElementTree.parse(tmp_path / "bleu-by-pairs.svg")
-
-
-def test_losses_are_compared_after_the_last_update_that_all_reached(tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path, "[variants.a]\n[variants.b]\n"))
-    result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
-    result["bleu"] = {"text": 1.0}
-    losses = {"a": {"5": 3.5, "10": 3.25}, "b": {"5": 3.0, "10": 2.75, "15": 2.5}}
-    results = {name: {**result, "losses": losses[name]} for name in losses}
-    report = render(to_dict(plan, results, {}))
-    assert "| hours | loss after 10 updates | text |" in report
-    assert "| 0.1 | 3.25 | 1.0 |" in report
-    assert "| 0.1 | 2.75 | 1.0 |" in report
-    # With vocabularies of their own, losses of tokens cannot be compared: those of characters can.
-    unequal = {**to_dict(plan, results, {}), "equal": "nothing"}
-    assert "loss" not in render(unequal)
-    unequal["results"] = {
-        name: {**result, "tokens_per_character": share}
-        for (name, result), share in zip(results.items(), (0.2, 0.4), strict=True)
-    }
-    assert "| hours | loss of a character | text |" in render(unequal)
-    assert "| 0.1 | 0.65 | 1.0 |" in render(unequal)
-    assert "| 0.1 | 1.00 | 1.0 |" in render(unequal)
-
-
-def test_losses_are_compared_at_equal_cpu_time(tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path, 'equal = "nothing"\n[variants.a]\n[variants.b]\n'))
-    result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
-    result |= {"bleu": {"text": 1.0}, "tokens_per_character": 0.5}
-    curves = {
-        "a": {"losses": {"5": 8.0, "10": 6.0}, "cpu_seconds": {"5": 60.0, "10": 480.0}},
-        "b": {"losses": {"5": 6.0, "10": 4.0}, "cpu_seconds": {"5": 120.0, "10": 540.0}},
-    }
-    results = {name: {**result, **own} for name, own in curves.items()}
-    report = render(to_dict(plan, results, {}))
-    table = report[report.index("| CPU minutes of training | a | b |") :].splitlines()[2:]
-    assert len(table) == 8
-    # From where both have begun to where the first one ends.
-    assert table[0] == "| 2.0 | 3.857 | 3.000 |"
-    assert table[-1] == "| 8.0 | 3.000 | 2.143 |"
-    del results["b"]["cpu_seconds"]  # of an older version
-    assert "CPU minutes" not in render(to_dict(plan, results, {}))
