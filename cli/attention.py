@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.exits import describe, fail, fail_without
-from cli.offline_attention import attention_of_bundle, in_options
+from cli.exits import describe, fail, fail_without, require_runtime
 from cli.options import (
     DEFAULT_SERVER,
     ApiKey,
@@ -105,17 +105,11 @@ def attention(
     if bundle is not None:
         if model:
             fail("--model is a model of a server: leave it out with --bundle", 2)
-        view = attention_of_bundle(bundle, text, translation or "", **options)
-    else:
-        view = _of_server(
-            server,
-            {"api_key": api_key, "tls": tls},
-            text,
-            translation or "",
-            model=model,
-            timeout=timeout,
-            **options,
-        )
+        require_runtime("auto")
+    access = {"timeout": timeout, "api_key": api_key, "tls": tls}
+    view = asyncio.run(
+        _answered(server, bundle, access, text, translation or "", model=model, **options)
+    )
     picture = heat_map(view, view.maps[0], words=words)
     if output is None:
         typer.echo(in_blocks(picture, shutil.get_terminal_size().columns))
@@ -149,16 +143,35 @@ def _read_differently(text: str, language: str) -> str:
     return f"the text has {len(sentences)} sentences" if len(sentences) > 1 else ""
 
 
-def _of_server(
-    server: str, access: dict[str, Any], text: str, translation: str, **arguments: Any
+async def _answered(
+    server: str,
+    bundle: Path | None,
+    access: dict[str, Any],
+    text: str,
+    translation: str,
+    **arguments: Any,
 ) -> AttentionView:
-    from dragoman.client import Client, TranslationError
+    """The answer of a server, or of one in this process with a bundle; otherwise fails."""
+    from cli.batch.plan import JobError
+    from cli.batch.run import JobServers
+    from dragoman.client import TranslationError
+    from model.bundle.manifest import BundleError
+    from service.errors import DragomanError
 
-    timeout = arguments.pop("timeout")
+    servers = JobServers((server,), client=access) if bundle is None else JobServers((), (bundle,))
     try:
-        with Client(server, timeout=timeout, **access) as client:
-            return client.attention(text, translation, **arguments)
+        async with servers.opened() as clients:
+            [client] = clients.values()
+            view: AttentionView = await client.attention(text, translation, **arguments)
+            return view
     except TranslationError as exc:
-        fail(in_options(describe(server, exc)))
-    except ValueError as exc:  # a text that is not Unicode
-        fail(str(exc))
+        fail(_in_options(describe(server if bundle is None else str(bundle), exc)))
+    except (BundleError, DragomanError, JobError, ValueError) as exc:
+        fail(_in_options(str(exc)))
+
+
+def _in_options(message: str) -> str:
+    """An error of the contract's fields, in the command's options."""
+    for field, option in (("layers", "--layer"), ("heads", "--head"), ("kinds", "--kind")):
+        message = message.replace(f"options.{field}:", f"{option}:")
+    return message
