@@ -36,6 +36,9 @@ SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 SHIPPED_TEXTS = Path(__file__).with_name("sentences.txt")
 """English sentences of everyday length for it, written for this benchmark."""
 
+OPUS = "opus"
+"""The name of the model of an OPUS-MT model's size."""
+
 _PROOF_TEXTS = 8  # of an import
 
 
@@ -139,7 +142,7 @@ def prepare_opus_model(directory: Path, size: str = "base") -> Artifacts:
     Hugging Face's format.
     """
     config = opus_model.opus_config(size)
-    made = _artifacts(directory, "opus" if size == "base" else f"opus-{size}", "int8")
+    made = _artifacts(directory, OPUS if size == "base" else f"{OPUS}-{size}", "int8")
     made_from = digest()
     _drop_stale(made, made_from)
     if not (made.bundle.exists() and made.converted.exists() and made.texts.exists()):
@@ -196,6 +199,8 @@ class Models:
 
     def prepare(self, name: str, precision: str) -> Artifacts:
         """Make one model unless it exists."""
+        if name == OPUS:
+            return prepare_opus_model(self.work, self.size)
         if name == self.size:
             return prepare_speed_model(self.work, precision, self.size)
         assert self.checkpoint is not None, "otherwise it has no name"

@@ -15,13 +15,13 @@ from bench.load.capacity import capacity_of, read_trials
 from bench.load.capacity_report import CAPACITY_FILE
 from bench.load.statistics import MAX_SECONDS
 from bench.load.units import format_seconds
+from bench.suite.artifacts import OPUS
 from bench.suite.cells import Cell, RawRuns, cells_of, find
 from bench.suite.points import MAIN_SHARE, OWN, PEER, Load
 
 SUITE = "engine"
 IN_PROCESS = "in-process"
 SHIPPED = "shipped"
-OPUS = "opus"
 
 ALONE = Load(concurrency=1)
 FEW = Load(concurrency=8)

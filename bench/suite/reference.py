@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from bench.benchmark import Interrupted, console
@@ -18,28 +17,27 @@ from bench.suite.suite import CAPACITY, Suite, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
-_MAX_SINGLE_RUNS = 4
-
-
-def reference_name(load: Load) -> str:
-    """The file of the reference rate for a load."""
-    name = "own-reference" if load.of_own else "reference"
-    return f"{name}.json" if load.beam_size == 1 else f"{name}-beam{load.beam_size}.json"
+_MAX_SINGLE_RUNS = 40
 
 
 def reference_rate(suite: Suite, load: Load) -> float:
     """The reference rate of an open loop in requests a second; 0 for a closed one."""
-    if load.share is None:
-        return 0.0
+    return 0.0 if load.share is None else float(reference(suite, load)["rate"])
+
+
+def reference(suite: Suite, load: Load) -> dict[str, Any]:
+    """The "rate" that an open loop takes its share of, and its origin; measured once."""
 
     def make() -> dict[str, Any]:
         if load.of_own or suite.plan.reference == "own throughput":
             return _throughput(suite, OWN, load.beam_size)
         if suite.plan.reference == "throughput":
             return _throughput(suite, PEER, load.beam_size)
-        return peer_capacity(suite, load.beam_size)
+        return _peer_capacity(suite, load.beam_size)
 
-    return float(remembered(suite.runs / reference_name(load), make)["rate"])
+    name = "own-reference" if load.of_own else "reference"
+    beam = "" if load.beam_size == 1 else f"-beam{load.beam_size}"
+    return remembered(suite.runs / f"{name}{beam}.json", make)
 
 
 def _throughput(suite: Suite, name: str, beam_size: int) -> dict[str, Any]:
@@ -51,13 +49,14 @@ def _throughput(suite: Suite, name: str, beam_size: int) -> dict[str, Any]:
     return {"rate": rate, "what": what, "system": system.to_dict()}
 
 
-def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
+def _peer_capacity(suite: Suite, beam_size: int) -> dict[str, Any]:
     """CTranslate2's capacity at a percentile within four times its single client's median."""
     single, median = _single_user(suite, beam_size)
     seconds = _SLO_TIMES_MEDIAN * median
     start = single.achieved_rate
-    name, near = near_capacity(beam_size)
-    system = suite.sweep(name, near, start)
+    # At twice a single client's rate, two workers would be busy all the time.
+    name = "capacity" if beam_size == 1 else f"capacity-beam{beam_size}"
+    system = suite.sweep(name, Load(share=2.0, beam_size=beam_size), start)
     slo = Slo(percentile_for(suite.plan, start), seconds)
     rate = find_capacity(suite, system, slo, start, beam_size)
     what = f"CTranslate2's capacity at {slo} (4 times its single client's median)"
@@ -67,7 +66,6 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
     return {
         "rate": rate,
         "what": what,
-        "single_client_rate": single.achieved_rate,
         "slo": {"percentile": slo.percentile, "seconds": slo.seconds},
         "system": system.to_dict(),
     }
@@ -88,27 +86,12 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     )
 
 
-def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
-    """The sweep before the search: its name, and its load as a share of a single client's rate.
-
-    At twice that rate, two workers would be busy all the time.
-    """
-    name = "capacity" if beam_size == 1 else f"capacity-beam{beam_size}"
-    return name, Load(share=2.0, beam_size=beam_size)
-
-
 def percentile_for(plan: SuitePlan, rate: float) -> float:
     """The highest percentile for which enough samples come within the longest trial."""
     for percentile in plan.slo_percentiles:
         if min_samples(percentile) / max(rate, 1e-9) <= plan.max_trial_seconds:
             return percentile
     return plan.slo_percentiles[-1]
-
-
-def capacity_directory(suite: Suite, system: str, beam_size: int = 1) -> Path:
-    """The directory of the trials of a search."""
-    name = system if beam_size == 1 else f"{system}-beam{beam_size}"
-    return suite.output / CAPACITY / suite.name / name
 
 
 def find_capacity(
@@ -118,13 +101,15 @@ def find_capacity(
 
     Trials that were made before are not made again.
     """
-    target = capacity_directory(suite, system.name, beam_size)
+    name = system.name if beam_size == 1 else f"{system.name}-beam{beam_size}"
+    target = suite.output / CAPACITY / suite.name / name
     log = suite.output / "logs" / f"{suite.name}-capacity-{system.name}.log"
     console.print(f"{suite.name} capacity {system} at {slo}", soft_wrap=True)
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        plan = load.plan(server.address, TRIAL_SECONDS, suite.plan.warmup, start)
+        seconds = min(TRIAL_SECONDS, suite.plan.max_trial_seconds)
+        plan = load.plan(server.address, seconds, suite.plan.warmup, start)
         test = CapacityTest(
             session,
             plan,

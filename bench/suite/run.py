@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from bench.benchmark import Conclusion, Measurement, run_benchmark
 from bench.recompute import read_summary
 from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
 from bench.suite.overload import criteria
-from bench.suite.points import FULL, PEER, PLANS, Load, SuitePlan
+from bench.suite.points import FULL, PLANS, Load, SuitePlan
 from bench.suite.reference import reference_rate
 from bench.suite.report import SuiteFigures
 from bench.suite.suite import Suite
@@ -22,30 +22,33 @@ from bench.suite.suite import Suite
 
 def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurement]:
     """All measurements of a plan: all models in all precisions, at all loads."""
-    made = []
-    for precision in plan.precisions:
-        for model in models.names:
-            # Made ready when it is first needed.
-            suite = functools.cache(partial(_suite, plan, output, models, model, precision))
-            name = f"{model}-{precision}"
-            for beam_size in plan.beam_sizes if PEER in plan.systems else ():
-                measure = partial(_check_agreement, suite, beam_size)
-                made.append(Measurement(f"{name} agreement, beam {beam_size}", measure))
-            for load in plan.loads:
-                made.append(Measurement(f"{name} {load.name}", partial(_measure, suite, load)))
-    return made
+    return [
+        one
+        for precision in plan.precisions
+        for model in models.names
+        for one in loads_of(
+            f"{model}-{precision} ", lazily(plan, output, models, model, precision), plan.loads
+        )
+    ]
 
 
-def _suite(plan: SuitePlan, output: Path, models: Models, model: str, precision: str) -> Suite:
-    return Suite(plan, output, models.prepare(model, precision))
+def lazily(
+    plan: SuitePlan, output: Path, models: Models, model: str, precision: str
+) -> Callable[[], Suite]:
+    """The suite of a model, which is made when the suite is first needed."""
+    return functools.cache(lambda: Suite(plan, output, models.prepare(model, precision)))
 
 
-def _check_agreement(suite: Callable[[], Suite], beam_size: int) -> None:
-    suite().check_agreement(beam_size)
+def loads_of(
+    prefix: str, suite: Callable[[], Suite], loads: Iterable[Load]
+) -> Iterator[Measurement]:
+    """A measurement of each load; their names begin with `prefix`."""
 
+    def measure(load: Load) -> None:
+        suite().measure(load, reference_rate(suite(), load))
 
-def _measure(suite: Callable[[], Suite], load: Load) -> None:
-    suite().measure(load, reference_rate(suite(), load))
+    for load in loads:
+        yield Measurement(f"{prefix}{load.name}", partial(measure, load))
 
 
 def conclude(directory: Path) -> Conclusion:

@@ -72,29 +72,20 @@ class Suite:
         agreement.write(file, found)
         console.print(f"{self.name}: {found}")
 
-    def measure(
-        self,
-        load: Load,
-        rate: float,
-        peer: System | None = None,
-        after: Callable[[int], None] | None = None,
-    ) -> None:
-        """All systems at one load point.
+    def measure(self, load: Load, rate: float) -> None:
+        """All systems at one load point, in turn, after a check that they translate alike.
 
         Args:
             rate: what an open loop takes its share of.
-            peer: CTranslate2 with its settings; None to look for the best.
-            after: is called after each repetition, with its number.
         """
-        systems = [
-            (peer or self.best_peer(load, rate)) if name == PEER else own_system(load)
-            for name in self.plan.systems_at(load)
-        ]
+        systems = []
+        for name in self.plan.systems_at(load):
+            if name == PEER:
+                self.check_agreement(load.beam_size)
+            systems.append(self.best_peer(load, rate) if name == PEER else own_system(load))
         for repetition in range(self.plan.repetitions):
             for system in systems if repetition % 2 == 0 else systems[::-1]:
                 self.repeat(system, load, rate, repetition)
-            if after is not None:
-                after(repetition)
 
     def repeat(self, system: System, load: Load, rate: float, repetition: int) -> Results:
         """One of a system's runs at a load point."""

@@ -91,34 +91,6 @@ def test_tables_come_from_the_raw_samples_alone(report: Path) -> None:
     assert "inter_threads 2, max_batch 64" in text
 
 
-def test_the_report_says_where_we_lose(report: Path) -> None:
-    text = render_report(report)
-    losses = text.partition("### Where we lose")[2].partition("###")[0]
-    assert "closed-64: ctranslate2's p50 is 0.50 of ours" in losses
-    assert "open-80pct" not in losses
-
-
-def test_refusals_and_missing_tokens_of_an_open_loop_are_losses(tmp_path: Path) -> None:
-    peer = System("ctranslate2", {"max_batch": 64})
-    store(tmp_path, "open-150pct", peer, 0.1)
-    store(tmp_path, "open-150pct", own_system(), 0.1, num_refused=100)
-    text = render_report(tmp_path)
-    losses = text.partition("### Where we lose")[2].partition("###")[0]
-    assert "10.0% of our requests fail or are refused, 0.0% of ctranslate2's" in losses
-    assert "open-150pct: ctranslate2 writes 1.1" in losses
-
-
-def test_settings_that_were_taken_over_are_told_from_swept_ones(report: Path) -> None:
-    assert "inter_threads 2, max_batch 64\n" in render_report(report)
-    file = report / "sweep" / "base-int8" / "closed-64" / "sweep.json"
-    file.parent.mkdir(parents=True)
-    facts = {"rounds": [[{}, {}]], "chosen": {}, "candidates_from": ["base-int8/closed-16"]}
-    file.write_text(json.dumps(facts))
-    assert "max_batch 64 (the best of 2 from base-int8/closed-16)" in render_report(report)
-    file.write_text(json.dumps({**facts, "rounds": []}))
-    assert "max_batch 64 (as at base-int8/closed-16)" in render_report(report)
-
-
 def test_what_is_missing_is_said(report: Path) -> None:
     doubts = render_report(report).partition("missing or disturbed")[2].partition("##")[0]
     lines = doubts.strip().splitlines()
@@ -283,10 +255,7 @@ def test_rounds_of_the_engine_s_sweep_are_long_enough_to_tell() -> None:
 class Broken(Suite):
     """One load can't be measured, and there is no capacity of beams."""
 
-    def check_agreement(self, beam_size: int) -> None:
-        pass
-
-    def measure(self, load: Load, rate: float, *args: Any) -> None:
+    def measure(self, load: Load, rate: float) -> None:
         if load.concurrency == 16:
             raise LoadError("it did not start")
         (self.output / f"{self.name}-{load.name}").touch()
@@ -317,7 +286,7 @@ def test_ctrl_c_is_no_problem_to_pass_over(tmp_path: Path, monkeypatch: pytest.M
     def interrupt(*_: Any) -> None:
         raise Interrupted
 
-    monkeypatch.setattr(Suite, "check_agreement", interrupt)
+    monkeypatch.setattr(Suite, "measure", interrupt)
     made = Artifacts("base", "int8", tmp_path, tmp_path, tmp_path)
     monkeypatch.setattr(Models, "prepare", lambda *_: made)
     with pytest.raises(Interrupted):
