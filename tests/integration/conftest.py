@@ -7,6 +7,8 @@ import pytest
 from model.bundle.bundle import Bundle
 from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
+from tests.fake_runner import FakeRunner
+from tests.integration.servers import fake_runner
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +27,9 @@ def bundle_path(bundle: Bundle) -> Path:
 def tokenizer(bundle: Bundle) -> Tokenizer:
     """The tokenizer of the bundle."""
     return bundle.tokenizer()
+
+
+@pytest.fixture
+def runner(tokenizer: Tokenizer) -> FakeRunner:
+    """A scripted model."""
+    return fake_runner(tokenizer)

@@ -33,11 +33,6 @@ class Done:
 
 
 @pytest.fixture
-def runner(tokenizer: Tokenizer) -> FakeRunner:
-    return fake_runner(tokenizer)
-
-
-@pytest.fixture
 async def server(runner: FakeRunner, tokenizer: Tokenizer) -> AsyncIterator[Running]:
     """A server that returns texts unchanged."""
     async with running_fake(runner, tokenizer, max_characters=1000) as made:

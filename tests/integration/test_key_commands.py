@@ -20,7 +20,7 @@ from service.errors import StartupError
 from tests.fake_runner import FakeRunner
 from tests.integration.http_client import post
 from tests.integration.keyed import TEXT, KeyFile, by_bearer, failure, request, serving
-from tests.integration.servers import command_environment, fake_runner, running_fake
+from tests.integration.servers import command_environment, running_fake
 
 
 @pytest.fixture
@@ -28,11 +28,6 @@ def file(tmp_path: Path) -> KeyFile:
     made = KeyFile(tmp_path / "keys.jsonl")
     made.add("somebody-else")
     return made
-
-
-@pytest.fixture
-def runner(tokenizer: Tokenizer) -> FakeRunner:
-    return fake_runner(tokenizer)
 
 
 async def test_the_key_is_the_client_and_never_in_the_log(

@@ -26,11 +26,6 @@ def file(tmp_path: Path) -> KeyFile:
     return made
 
 
-@pytest.fixture
-def runner(tokenizer: Tokenizer) -> FakeRunner:
-    return fake_runner(tokenizer)
-
-
 @pytest.mark.parametrize(
     ("name", "template"),
     [

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from model.bundle.bundle import Bundle
-from model.bundle.tokenizer import Tokenizer
-from tests.factories import tiny_bundle
+from tests.integration.conftest import bundle, runner, tokenizer
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+__all__ = ["bundle", "runner", "tokenizer"]  # fixtures
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -41,18 +41,6 @@ async def browser() -> AsyncIterator[Browser]:
         started = await playwright.chromium.launch(executable_path=path, args=flags)
         yield started
         await started.close()
-
-
-@pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A random tiny model, English to German, for its tokenizer."""
-    return tiny_bundle(tmp_path_factory.mktemp("bundles") / "tiny", name="tiny")
-
-
-@pytest.fixture(scope="session")
-def tokenizer(bundle: Bundle) -> Tokenizer:
-    """The tokenizer of the bundle."""
-    return bundle.tokenizer()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from export.bundle_writer import ExportOptions, write_bundle
 from model.bundle.tokenizer import Tokenizer
 from tests.factories import export_source, random_model, tiny_config
 from tests.fake_runner import FakeRunner
-from tests.integration.servers import fake_runner, running_bundle
+from tests.integration.servers import running_bundle
 from tests.integration.test_going_away import until_inside
 from tests.page.pages import echoing, opened, until
 
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.page
 
 _BUSY = "() => [...document.querySelectorAll('.card')].filter(e => e.ariaBusy === 'true').length"
-
-
-@pytest.fixture
-def runner(tokenizer: Tokenizer) -> FakeRunner:
-    return fake_runner(tokenizer)
 
 
 async def test_what_belongs_to_an_older_text_is_dimmed(

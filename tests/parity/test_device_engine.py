@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +26,12 @@ from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.step import DeviceStep
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
-from tests.parity.device_runners import CPU, MAX_ROWS, SHAPES, device_runner, same
+from tests.parity.device_runners import CPU, MAX_ROWS, bundle, device_runner, runners, same
 from tests.runner_loops import greedy_steps
 
+__all__ = ["bundle", "runners"]  # fixtures
+
 MEMORY = 240_000_000
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(precision, shape) for precision in ("fp32", "fp16") for shape in SHAPES],
-    ids=lambda p: f"{p[0]}-{'-'.join(map(str, p[1].values())) or 'tiny'}",
-)
-def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    precision, shape = request.param
-    directory = tmp_path_factory.mktemp("device") / "bundle"
-    return tiny_bundle(directory, precision=precision, resident=True, **shape)
-
-
-@pytest.fixture(scope="module")
-def runners(bundle: Bundle) -> Iterator[tuple[DeviceRunner, OnnxRunner]]:
-    device = device_runner(bundle)
-    yield device, OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
-    device.close()
 
 
 # --- under an engine -----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -26,28 +25,19 @@ from service.runtime.cuda import caches as device_caches
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.staging import Staging
 from tests.factories import random_sources, tiny_bundle, with_limits
-from tests.parity.device_runners import CPU, MAX_ROWS, SHAPES, device_runner, same
+from tests.parity.device_runners import (
+    CPU,
+    MAX_ROWS,
+    bundle,
+    runners,
+    same,
+    start,
+)
 from tests.runner_loops import greedy_steps, rows_equal
 
+__all__ = ["bundle", "runners"]  # fixtures
+
 NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int32)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(precision, shape) for precision in ("fp32", "fp16") for shape in SHAPES],
-    ids=lambda p: f"{p[0]}-{'-'.join(map(str, p[1].values())) or 'tiny'}",
-)
-def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    precision, shape = request.param
-    directory = tmp_path_factory.mktemp("device") / "bundle"
-    return tiny_bundle(directory, precision=precision, resident=True, **shape)
-
-
-@pytest.fixture(scope="module")
-def runners(bundle: Bundle) -> Iterator[tuple[DeviceRunner, OnnxRunner]]:
-    device = device_runner(bundle)
-    yield device, OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
-    device.close()
 
 
 def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput:
@@ -55,10 +45,6 @@ def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput
     outputs = [runner.execute(plan) for runner in runners]
     assert same(*outputs)
     return outputs[0]
-
-
-def start(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full(num_rows, 2, np.int64), np.zeros(num_rows, np.int32)
 
 
 def test_greedy_is_the_other_runners_bit_by_bit(

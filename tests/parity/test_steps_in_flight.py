@@ -15,8 +15,7 @@ from bench.gpu.host_stream import HostStream
 from bench.submission import submit
 from model.bundle.bundle import Bundle
 from model.bundle.cuda import CudaError
-from model.bundle.sessions import SessionSettings
-from service.domain.plan import EncodeItem, StepOutput, StepPlan
+from service.domain.plan import EncodeItem, StepPlan
 from service.domain.requests import GenerationRequest
 from service.engine.engine import Engine
 from service.errors import ResourceExhaustedError
@@ -27,10 +26,8 @@ from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.stream import CudaStream
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
+from tests.parity.device_runners import CPU, MAX_ROWS, same, start
 from tests.runner_loops import greedy_steps, rows_equal
-
-CPU = SessionSettings("cpu", intra_op_threads=1)
-MAX_ROWS = 24
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +45,6 @@ def plain(bundle: Bundle) -> Iterator[OnnxRunner]:
 def device_runner(bundle: Bundle, depth: int = 2, stream: CudaStream | None = None) -> DeviceRunner:
     options = DeviceOptions(max_rows=MAX_ROWS, depth=depth)
     return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
-
-
-def same(first: StepOutput, second: StepOutput) -> bool:
-    rows = range(len(first.top_ids))
-    return len(second.top_ids) == len(rows) and all(
-        rows_equal(first, row, second, row) for row in rows
-    )
-
-
-def start(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full(num_rows, 2, np.int64), np.zeros(num_rows, np.int32)
 
 
 def go_on(num_rows: int) -> StepPlan:
