@@ -1,4 +1,7 @@
-"""No change of the contract breaks clients of the last release, and each kind of break is found."""
+"""No change of the contract breaks clients of the last release.
+
+Which changes break them is left to `buf`. Three of those here are found by its strict rules only.
+"""
 
 import subprocess
 import sysconfig
@@ -8,7 +11,6 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
-    EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
     FileDescriptorSet,
@@ -49,30 +51,11 @@ def field(file: FileDescriptorProto, name: str = "model") -> FieldDescriptorProt
     return next(each for each in message(file).field if each.name == name)
 
 
-def enum(file: FileDescriptorProto) -> EnumDescriptorProto:
-    return file.enum_type[0]
-
-
-def remove_field(file: FileDescriptorProto) -> None:
-    message(file).field.remove(field(file))
-
-
 def remove_field_and_reserve_it(file: FileDescriptorProto) -> None:
     number = field(file).number
-    remove_field(file)
+    message(file).field.remove(field(file))
     message(file).reserved_range.add(start=number, end=number + 1)
     message(file).reserved_name.append("model")
-
-
-def make_repeated(file: FileDescriptorProto) -> None:
-    field(file).label = FieldDescriptorProto.LABEL_REPEATED
-
-
-def make_optional(file: FileDescriptorProto) -> None:
-    """Give a field presence, as `optional` does."""
-    field(file).proto3_optional = True
-    field(file).oneof_index = len(message(file).oneof_decl)
-    message(file).oneof_decl.add(name="_model")
 
 
 def rename_field(file: FileDescriptorProto) -> None:
@@ -87,32 +70,11 @@ def remove_message(file: FileDescriptorProto) -> None:
 
 
 BREAKS: dict[str, Change] = {
-    "a field is removed": remove_field,
     "a field is removed and reserved": remove_field_and_reserve_it,
-    "a field gets another number": lambda file: setattr(field(file), "number", 99),
-    "a field gets another type": lambda file: setattr(
-        field(file), "type", FieldDescriptorProto.TYPE_INT32
-    ),
-    "a field becomes repeated": make_repeated,
-    "a field gets presence": make_optional,
     "a field gets another name": rename_field,
-    "a field gets another name in JSON": lambda file: setattr(field(file), "json_name", "m"),
     "a message is removed": remove_message,
-    "a value is removed": lambda file: enum(file).value.pop(),
-    "a value gets another number": lambda file: setattr(enum(file).value[-1], "number", 99),
-    "a value gets another name": lambda file: setattr(enum(file).value[-1], "name", "OTHER"),
-    "a call is removed": lambda file: file.service[0].method.pop(),
-    "a call answers with a stream": lambda file: setattr(
-        file.service[0].method[0], "server_streaming", True
-    ),
-    "a call takes a stream": lambda file: setattr(
-        file.service[0].method[0], "client_streaming", True
-    ),
     "a call takes another request": lambda file: setattr(
         file.service[0].method[0], "input_type", ".dragoman.v1.ScoreRequest"
-    ),
-    "a call answers with another message": lambda file: setattr(
-        file.service[0].method[0], "output_type", ".dragoman.v1.ScoreResponse"
     ),
 }
 
@@ -132,34 +94,8 @@ def add_field(file: FileDescriptorProto) -> None:
     )
 
 
-ADDITIONS: dict[str, Change] = {
-    "nothing": lambda file: None,
-    "a field": add_field,
-    "a message": lambda file: file.message_type.add(name="Added"),
-    "a value": lambda file: enum(file).value.add(name="ADDED", number=99),
-    "a call": lambda file: file.service[0].method.add(
-        name="Added",
-        input_type=".dragoman.v1.ScoreRequest",
-        output_type=".dragoman.v1.ScoreResponse",
-    ),
-}
-
-
-@pytest.mark.parametrize("change", ADDITIONS.values(), ids=ADDITIONS.keys())
-def test_an_addition_is_none(change: Change, tmp_path: Path) -> None:
-    assert breaks(changed(tmp_path, change)) == ""
-
-
-def reserve(file: FileDescriptorProto) -> None:
-    message(file).reserved_range.add(start=98, end=99)
-
-
-def test_a_reserved_number_stays_reserved(tmp_path: Path) -> None:
-    before = changed(tmp_path, reserve).rename(tmp_path / "before.binpb")
-    command: list[str | Path] = [BUF, "breaking", changed(tmp_path, add_field), "--against", before]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 100
-    assert "reserved" in done.stdout
+def test_an_addition_is_none(tmp_path: Path) -> None:
+    assert breaks(changed(tmp_path, add_field)) == ""
 
 
 def test_this_contract_breaks_nothing() -> None:
