@@ -198,6 +198,18 @@ def write_fairseq_vocabulary(directory: Path, kind: str, languages: list[str], c
     return int(processor.get_piece_size()) + 1 + len(languages) + 1
 
 
+_SIZES = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 128,
+}
+
+
 def multilingual(directory: Path, family: str, **changes: Any) -> Any:
     """An M2M-100, NLLB or mBART-50 model with its vocabulary, saved into `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -219,14 +231,7 @@ def multilingual(directory: Path, family: str, **changes: Any) -> Any:
         config, model = transformers.MBartConfig, transformers.MBartForConditionalGeneration
     fields: dict[str, Any] = {
         "vocab_size": num_tokens,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "max_position_embeddings": 128,
+        **_SIZES,
         "scale_embedding": True,
         "decoder_start_token_id": 2,
         "forced_eos_token_id": 2 if family == "mbart" else None,
@@ -269,14 +274,7 @@ def bart(directory: Path, *, merges: bool = False, **changes: Any) -> Any:
     num_tokens = write_bart_vocabulary(directory, merges)
     fields: dict[str, Any] = {
         "vocab_size": num_tokens,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "max_position_embeddings": 128,
+        **_SIZES,
         "forced_bos_token_id": 0,
         "forced_eos_token_id": None,
         **changes,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.peers.batch_engine import BatchPolicy
 from bench.peers.conversion import convert
 from bench.peers.ctranslate2_backend import CTranslate2Options
 from bench.peers.server import ctranslate2_model
-from bench.suite import systems
-from bench.suite.artifacts import Artifacts
-from dragoman.client import Client
 from dragoman.options import Search
 from model.bundle.bundle import Bundle
 from service.models.registry import Registry
@@ -78,24 +73,3 @@ async def test_ctranslate2_searches_a_beam_as_we_do(bundle: Bundle) -> None:
         greedy = await server.client.translate(TEXTS)
     assert [one.text for one in theirs.translations] == [one.text for one in own.translations]
     assert own.translations != greedy.translations, "a beam would not be told from none"
-
-
-@pytest.mark.parametrize(
-    "system",
-    [
-        systems.System("dragoman"),
-        systems.System("ctranslate2", {"max_batch": 4, "inter_threads": 2}),
-    ],
-    ids=lambda system: system.name,
-)
-def test_every_system_serves_as_a_process(
-    bundle: Bundle, tmp_path: Path, system: systems.System
-) -> None:
-    """As the benchmark runs them: from a command line to SERVING, an answer, and SIGTERM."""
-    directory = bundle.path.parent
-    artifacts = Artifacts("tiny", "fp32", bundle.path, directory / "converted", tmp_path / "none")
-    with (
-        systems.running(system, artifacts, tmp_path / "log") as server,
-        Client(server.address) as client,
-    ):
-        assert [one.error for one in client.translate(TEXTS).translations] == [None] * len(TEXTS)

@@ -43,6 +43,16 @@ ONE, MANY = "100000 100000\n", "100000000 100000\n"
 QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
+def written(folder: Path, files: dict[str, str], membership: str) -> tuple[Path, Path]:
+    """The folder of control groups, and the list of those of a process."""
+    cgroup, listed = folder / "cgroup", folder / "listed"
+    listed.write_text(membership)
+    for name, text in files.items():
+        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
+        (cgroup / name).write_text(text)
+    return cgroup, listed
+
+
 @pytest.mark.parametrize(
     ("files", "membership", "expected"),
     [
@@ -70,11 +80,7 @@ QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 def test_a_control_group_s_quota_is_kept(
     tmp_path: Path, files: dict[str, str], membership: str, expected: int | None
 ) -> None:
-    cgroup, listed = tmp_path / "cgroup", tmp_path / "listed"
-    listed.write_text(membership)
-    for name, text in files.items():
-        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
-        (cgroup / name).write_text(text)
+    cgroup, listed = written(tmp_path, files, membership)
     without = num_usable_cores(tmp_path / "nowhere", tmp_path / "nowhere")
     assert without == len(os.sched_getaffinity(0))
     assert num_usable_cores(cgroup, listed) == (without if expected is None else expected)
@@ -102,11 +108,7 @@ MIB = 2**20
 def test_a_control_group_s_memory_limit_is_kept(
     tmp_path: Path, files: dict[str, str], membership: str, expected: int | None
 ) -> None:
-    cgroup, listed = tmp_path / "cgroup", tmp_path / "listed"
-    listed.write_text(membership)
-    for name, text in files.items():
-        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
-        (cgroup / name).write_text(text)
+    cgroup, listed = written(tmp_path, files, membership)
     machine = usable_memory(tmp_path / "nowhere", tmp_path / "nowhere")
     assert machine > 128 * MIB
     assert usable_memory(cgroup, listed) == (machine if expected is None else expected * MIB)
