@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,13 +24,21 @@ from tests.integration.replacing import put
 from tests.robustness.faults.account import RETRIED
 from tests.robustness.faults.load import FaultLoad
 from tests.robustness.faults.round import CLIENTS, FaultRound, FaultSetting, Scenario, nothing
-from tests.robustness.reload import with_version
 
 _LOOK_SECONDS = 1.5  # a server looks at its files every second
 _QUOTA = 100_000_000
 
 
 # --- bundles --------------------------------------------------------------------------------------
+
+
+def with_version(bundle: Path, version: str, copy: Path) -> Path:
+    """A copy of a bundle with another version in its manifest."""
+    shutil.copytree(bundle, copy)
+    manifest = copy / "bundle.json"
+    fields = {**json.loads(manifest.read_text(encoding="utf-8")), "version": version}
+    manifest.write_text(json.dumps(fields), encoding="utf-8")
+    return copy
 
 
 async def _reload(played: FaultRound) -> str:
