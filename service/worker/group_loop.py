@@ -41,7 +41,7 @@ class RemoteModel(Protocol):
         ...
 
     def steps(self, config: EngineConfig, listener: Listener) -> RemoteLoop:
-        """Its step loop."""
+        """The step loop of the process."""
         ...
 
 

@@ -80,7 +80,7 @@ class ModelProcess:
 
     @property
     def pids(self) -> list[int]:
-        """Its id, in a list: the same attribute as that of a `ProcessGroup`."""
+        """The process's id, in a list, as a `ProcessGroup` has them."""
         return [self.pid]
 
     @property
