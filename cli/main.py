@@ -23,6 +23,7 @@ from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
+from cli.plan.command import plan
 from cli.pull import pull
 from cli.reload import reload
 from cli.score import score
@@ -79,6 +80,7 @@ for command in (
     train,
     export,
     evaluate,
+    plan,
 ):
     app.command()(command)
 app.command("import")(import_model)

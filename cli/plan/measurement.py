@@ -1,0 +1,309 @@
+"""Measures a replica: closed loops of more and more users, and the server's own metrics.
+
+On a single core, latency and wall-clock times of steps depend on what else runs there, and so the
+model is fitted to CPU time. With several cores, it is fitted to the durations of steps and encodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.load.errors import LoadError
+from bench.load.plan import LoadPlan
+from bench.load.results import Results
+from bench.load.session import Session
+from cli.plan.replica import MeasuredReplica, ReplicaError
+
+USERS = (1, 2, 4, 8, 16, 32, 64)
+"""Users of the closed loops, up to the number of rows."""
+_START_SECONDS = 120.0
+_MOST_LENGTHS = 2_000
+# With two cores, sources are encoded beside the steps from five rows on; see service/batching/.
+_BESIDE_CORES, _BESIDE_ROWS = 2, 5
+# Most of the cost of a call beside its tokens that is taken as the cost of its rows.
+_MOST_ROWS_SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class MeasuredServer:
+    """Addresses of a server.
+
+    Attributes:
+        address: HOST:PORT.
+        metrics_url: of its metrics.
+    """
+
+    address: str
+    metrics_url: str
+
+
+@contextlib.contextmanager
+def served_bundle(bundle: Path, cores: Sequence[int] | None = None) -> Iterator[MeasuredServer]:
+    """Serve a bundle in a process of its own, on free ports.
+
+    Args:
+        cores: numbers of the cores that it may use; None for all.
+
+    Raises:
+        ReplicaError: the server did not start; the message has the end of its log.
+    """
+    command = [sys.executable, "-P", "-m", "cli.main", "serve", "--model", str(bundle)]
+    command += ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--log-format", "json"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": paths, "DRAGOMAN_LOG_LEVEL": "info"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+    )
+    try:
+        if cores is not None:
+            os.sched_setaffinity(process.pid, cores)
+        yield _until_serving(process)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _until_serving(process: subprocess.Popen[str]) -> MeasuredServer:
+    assert process.stderr is not None, "it was asked for"
+    last: list[str] = []
+    for line in process.stderr:
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            if entry.get("message") == "serving":
+                return MeasuredServer(entry["address"], entry["metrics"])
+        last = [*last[-4:], line]
+    raise ReplicaError(f"the server did not start; its log ends: {''.join(last).strip()}")
+
+
+@dataclass(frozen=True)
+class LoopFigures:
+    """Figures of one closed loop, each for a call.
+
+    Attributes:
+        calls: number of answered calls, not divided.
+        latency: mean seconds.
+        cpu: CPU seconds of all of the server's processes.
+        server_cpu: those of the process with the event loop.
+        steps, encodes: number of them.
+        rows: rows in a step.
+        tokens: source tokens.
+        step, encode: duration of one, in seconds.
+    """
+
+    calls: int
+    latency: float
+    cpu: float
+    server_cpu: float
+    steps: float
+    encodes: float
+    rows: float
+    tokens: float
+    step: float
+    encode: float
+
+
+def measure(
+    server: MeasuredServer,
+    texts: Sequence[str],
+    *,
+    cores: int,
+    seconds: float,
+    report: Callable[[str], None] = lambda _: None,
+) -> MeasuredReplica:
+    """Measure a server that nothing else uses.
+
+    Args:
+        cores: CPU cores that it may use.
+        seconds: duration of all closed loops together.
+        report: is called with a line about each loop.
+
+    Raises:
+        ReplicaError: the server does not answer, or lacks metrics.
+    """
+    max_rows = int(_page(server).most["dragoman_rows"])
+    if max_rows < 1:
+        raise ReplicaError(f"{server.metrics_url} has no dragoman_rows: is it a Dragoman server?")
+    users = [number for number in USERS if number <= max_rows]
+    loops: list[LoopFigures] = []
+    lengths: list[tuple[int, int]] = []
+    model = ""
+    for number in users:
+        plan = LoadPlan(
+            server.address,
+            concurrency=number,
+            duration=seconds / len(users),
+            warmup=0.2,
+            split_sentences=False,
+        )
+        results, figures = _loop(server, plan, texts)
+        loops.append(figures)
+        lengths += [
+            (max(1, sample.reply.source_tokens), sample.reply.target_tokens + 1)
+            for sample in results.run.samples
+            if sample.ok
+        ]
+        model = ", ".join(str(one.get("name", "")) for one in results.about.get("models", []))
+        rate = figures.calls / results.run.seconds
+        report(f"{number} users: {rate:.3g} sentences/s, {1e3 * figures.latency:.3g} ms")
+    characters = sum(map(len, texts)) / len(texts)
+    mean_tokens = sum(source for source, _ in lengths) / len(lengths)
+    page = _page(server)
+    return fit(
+        loops,
+        model=model,
+        cores=cores,
+        memory_bytes=page.total["process_resident_memory_bytes"]
+        + page.total["dragoman_model_process_resident_memory_bytes"],
+        max_rows=max_rows,
+        lengths=tuple(lengths[-_MOST_LENGTHS:]),
+        tokens_per_character=mean_tokens / characters,
+    )
+
+
+def fit(
+    loops: Sequence[LoopFigures],
+    *,
+    model: str,
+    cores: int,
+    memory_bytes: float,
+    max_rows: int,
+    lengths: tuple[tuple[int, int], ...],
+    tokens_per_character: float,
+) -> MeasuredReplica:
+    """The replica that explains the figures of closed loops, the first of one user."""
+    step = _relative_fit([(1.0, one.rows) for one in loops], [one.step for one in loops])
+    sizes = [(1.0, one.tokens / one.encodes) for one in loops]
+    encode = _relative_fit(sizes, [one.encode for one in loops])
+    calls = sum(one.calls for one in loops)
+    call_seconds = sum(one.server_cpu * one.calls for one in loops) / calls
+    if cores == 1:
+        step, encode, call_seconds = _on_single_core(loops, step[1])
+    replica = MeasuredReplica(
+        model=model,
+        cores=cores,
+        memory_bytes=memory_bytes,
+        max_rows=max_rows,
+        step_base=step[0],
+        step_row=step[1],
+        encode_base=encode[0],
+        encode_token=encode[1],
+        call_seconds=call_seconds,
+        other_seconds=0.0,
+        encodes_beside_from_rows=_BESIDE_ROWS if cores == _BESIDE_CORES else None,
+        lengths=lengths,
+        tokens_per_character=tokens_per_character,
+    )
+    alone = replica.alone_seconds()
+    return replace(replica, other_seconds=max(0.0, loops[0].latency - sum(alone) / len(alone)))
+
+
+def _on_single_core(
+    loops: Sequence[LoopFigures], step_row: float
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Steps, encodes and calls, which together take the CPU time of the server.
+
+    The number of steps and of encodes for a call falls with the number of users, which tells their
+    base cost. The rest is the same for every call: of its tokens, its rows, and the call itself.
+    """
+    features = [(1.0, one.steps, one.encodes) for one in loops]
+    each, step_base, encode_base = _relative_fit(features, [one.cpu for one in loops])
+    alone = loops[0]
+    tokens, row_steps = alone.tokens, alone.rows * alone.steps
+    for_tokens = max(0.0, alone.encode - encode_base) * alone.encodes
+    # Durations of steps include calls that came meanwhile: not more than what is left.
+    for_tokens = min(for_tokens, each / 2)
+    for_rows = min(step_row * row_steps, (each - for_tokens) * _MOST_ROWS_SHARE)
+    call_seconds = each - for_tokens - for_rows
+    return (step_base, for_rows / row_steps), (encode_base, for_tokens / tokens), call_seconds
+
+
+def _relative_fit(
+    features: Sequence[tuple[float, ...]], values: Sequence[float]
+) -> tuple[float, ...]:
+    """Coefficients of a linear fit by least squares of relative errors, none below 0."""
+    matrix = np.asarray(features, dtype=np.float64) / np.asarray(values)[:, None]
+    used = list(range(matrix.shape[1]))
+    while True:
+        found, *_ = np.linalg.lstsq(matrix[:, used], np.ones(len(values)), rcond=None)
+        if found.min() >= 0.0:
+            break
+        used.pop(int(found.argmin()))
+    coefficients = [0.0] * matrix.shape[1]
+    for index, value in zip(used, found, strict=True):
+        coefficients[index] = float(value)
+    return tuple(coefficients)
+
+
+@dataclass(frozen=True)
+class _MetricsPage:
+    """The values on a page of metrics by name: over all labels their sum, and the largest."""
+
+    total: dict[str, float]
+    most: dict[str, float]
+
+
+def _page(server: MeasuredServer) -> _MetricsPage:
+    total: dict[str, float] = defaultdict(float)
+    most: dict[str, float] = defaultdict(float)
+    try:
+        with urllib.request.urlopen(server.metrics_url, timeout=10) as response:
+            text = response.read().decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                total[sample.name] += sample.value
+                most[sample.name] = max(most[sample.name], sample.value)
+    except (OSError, ValueError) as exc:
+        raise ReplicaError(f"no metrics at {server.metrics_url}: {exc}") from exc
+    return _MetricsPage(total, most)
+
+
+def _loop(
+    server: MeasuredServer, plan: LoadPlan, texts: Sequence[str]
+) -> tuple[Results, LoopFigures]:
+    """Run a closed loop; its results, and the figures of its calls."""
+    before = _page(server).total
+    try:
+        results = Session(texts).run(plan)
+    except LoadError as exc:
+        raise ReplicaError(str(exc)) from exc
+    after = _page(server).total
+    if errors := results.summary().errors:
+        raise ReplicaError(f"calls failed: {errors}")
+    grown = defaultdict(float, {name: after[name] - before.get(name, 0.0) for name in after})
+    answered = [sample.latency for sample in results.run.samples if sample.ok]
+    calls = grown["dragoman_encoded_sentences_total"]
+    steps = grown["dragoman_step_duration_seconds_count"]
+    encodes = grown["dragoman_encode_duration_seconds_count"]
+    if not (answered and calls and steps and encodes):
+        raise ReplicaError(
+            f"{server.address} counted no steps at {server.metrics_url}: are these its metrics?"
+        )
+    server_cpu = grown["process_cpu_seconds_total"]
+    return results, LoopFigures(
+        calls=len(answered),
+        latency=sum(answered) / len(answered),
+        cpu=(server_cpu + grown["dragoman_model_process_cpu_seconds_total"]) / calls,
+        server_cpu=server_cpu / calls,
+        steps=steps / calls,
+        encodes=encodes / calls,
+        rows=grown["dragoman_step_rows_sum"] / steps,
+        tokens=grown["dragoman_source_tokens_total"] / calls,
+        step=grown["dragoman_step_duration_seconds_sum"] / steps,
+        encode=grown["dragoman_encode_duration_seconds_sum"] / encodes,
+    )
