@@ -27,6 +27,7 @@ _RENDERERS = {
     "kept": "bench.kept",
     "layers": "bench.studies.layers.report",
     "lengths": "bench.studies.lengths.report",
+    "plan": "tests.planning.report",
     "scale": "bench.engine.scale_report",
     "soak": "tests.robustness.soak.report",
     "trainings": "bench.studies.trainings.report",

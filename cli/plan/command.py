@@ -84,7 +84,9 @@ def plan(
     ] = None,
     burstiness: Annotated[
         float,
-        typer.Option(help="Variance of the gaps between calls over their squared mean; 1: Poisson."),
+        typer.Option(
+            help="Variance of the gaps between calls over their squared mean; 1: Poisson."
+        ),
     ] = 1.0,
     routing: Annotated[
         str,
@@ -101,14 +103,12 @@ def plan(
         str,
         typer.Option(
             metavar="TIME",
-            help="Time until new replicas serve after a surge or a lost zone: autoscaler and start.",
+            help="Time until new replicas serve after a surge or a lost zone.",
         ),
     ] = "60s",
     picture: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw p99 against replicas, as SVG.", show_default=False
-        ),
+        typer.Option(metavar="FILE", help="Draw p99 against replicas, as SVG.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.", min=0)] = 0,
@@ -147,6 +147,8 @@ def plan(
         fail(str(exc))
     except LoadError as exc:
         fail(str(exc), 2)
+    except ValueError as exc:
+        fail(f"--measure: {exc}", 2)
 
 
 def _demand(
@@ -202,6 +204,7 @@ def _measured(
         fail("--texts FILE is needed: a sample of the sentences, one a line", 2)
     check_at_least("--seconds", seconds, 1.0)
     from cli.plan.measurement import MeasuredServer, measure, served_bundle
+    from dragoman.addresses import server_address
     from model.bundle.processor import num_usable_cores
 
     def show(line: str) -> None:
@@ -213,8 +216,9 @@ def _measured(
             if cores is None:
                 fail("--cores is needed: the number of cores of the measured server", 2)
             check_at_least("--cores", cores, 1)
-            url = metrics or f"http://{place.rpartition(':')[0]}:9464/metrics"
-            server = MeasuredServer(place, url)
+            address = server_address(place)
+            url = metrics or f"http://{address.rpartition(':')[0]}:9464/metrics"
+            server = MeasuredServer(address, url)
         else:
             usable = num_usable_cores()
             cores = usable if cores is None else cores
@@ -235,7 +239,7 @@ def _bundle(place: str) -> Path | None:
     if path.is_dir():
         return path
     if ":" not in place:
-        fail(f"--measure: {place} is neither the directory of a model nor HOST:PORT", 2)
+        fail(f"--measure: {place!r} is neither the directory of a model nor HOST:PORT", 2)
     return None
 
 
@@ -250,8 +254,9 @@ def _some_cores(cores: int, usable: int) -> Sequence[int] | None:
 
 def _describe(replica: MeasuredReplica) -> str:
     return (
-        f"replica: {replica.model}, {replica.cores} cores, {replica.memory_bytes / 2**20:,.0f} MiB; "
-        f"sentences of {replica.mean_source_tokens:.1f} tokens and {replica.mean_steps:.1f} steps: "
+        f"replica: {replica.model}, {replica.cores} cores, "
+        f"{replica.memory_bytes / 2**20:,.0f} MiB; sentences of "
+        f"{replica.mean_source_tokens:.1f} tokens and {replica.mean_steps:.1f} steps: "
         f"at most {replica.capacity():.3g} a second"
     )
 
@@ -286,6 +291,7 @@ def _print_table(
     from rich.console import Console
     from rich.table import Table
 
+    from bench.load.units import format_seconds
     from cli.plan import report
 
     header = report.HEADER if core_hour is None else (*report.HEADER, *report.PRICES)
@@ -296,6 +302,6 @@ def _print_table(
     most = max(plans, key=lambda one: one.chosen.replicas)
     Console().print(
         f"{most.chosen.replicas:,} replicas keep p99 within "
-        f"{1e3 * demand.p99_seconds:,.4g} ms in all of them, at {demand.rate:,g} sentences/s.",
+        f"{format_seconds(demand.p99_seconds)} in all of them, at {demand.rate:,g} sentences/s.",
         style="bold",
     )

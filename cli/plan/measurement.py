@@ -22,11 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
-from bench.load.results import Results
 from bench.load.session import Session
 from cli.plan.replica import MeasuredReplica, ReplicaError
 
-USERS = (1, 2, 4, 8, 16, 32, 64)
+USERS = (1, 3, 8, 24, 64)
 """Users of the closed loops, up to the number of rows."""
 _START_SECONDS = 120.0
 _MOST_LENGTHS = 2_000
@@ -93,21 +92,23 @@ def _until_serving(process: subprocess.Popen[str]) -> MeasuredServer:
 
 @dataclass(frozen=True)
 class LoopFigures:
-    """Figures of one closed loop, each for a call.
+    """Figures of one closed loop.
 
     Attributes:
-        calls: number of answered calls, not divided.
-        latency: mean seconds.
-        cpu: CPU seconds of all of the server's processes.
-        server_cpu: those of the process with the event loop.
-        steps, encodes: number of them.
+        model: names of the server's models.
+        rate: answers a second.
+        answered: latency, source tokens and steps of each answered call.
+        cpu: CPU seconds of a call, in all of the server's processes.
+        server_cpu: those in the process with the event loop.
+        steps, encodes: their number for a call.
         rows: rows in a step.
-        tokens: source tokens.
+        tokens: source tokens of a call.
         step, encode: duration of one, in seconds.
     """
 
-    calls: int
-    latency: float
+    model: str
+    rate: float
+    answered: Sequence[tuple[float, int, int]]
     cpu: float
     server_cpu: float
     steps: float
@@ -140,9 +141,7 @@ def measure(
     if max_rows < 1:
         raise ReplicaError(f"{server.metrics_url} has no dragoman_rows: is it a Dragoman server?")
     users = [number for number in USERS if number <= max_rows]
-    loops: list[LoopFigures] = []
-    lengths: list[tuple[int, int]] = []
-    model = ""
+    loops = []
     for number in users:
         plan = LoadPlan(
             server.address,
@@ -151,27 +150,23 @@ def measure(
             warmup=0.2,
             split_sentences=False,
         )
-        results, figures = _loop(server, plan, texts)
-        loops.append(figures)
-        lengths += [
-            (max(1, sample.reply.source_tokens), sample.reply.target_tokens + 1)
-            for sample in results.run.samples
-            if sample.ok
-        ]
-        model = ", ".join(str(one.get("name", "")) for one in results.about.get("models", []))
-        rate = figures.calls / results.run.seconds
-        report(f"{number} users: {rate:.3g} sentences/s, {1e3 * figures.latency:.3g} ms")
+        loops.append(_loop(server, plan, texts))
+        report(f"{number} users: {loops[-1].rate:.3g} sentences/s")
+    lengths = [lengths for loop in loops for _, *lengths in loop.answered]
     characters = sum(map(len, texts)) / len(texts)
     mean_tokens = sum(source for source, _ in lengths) / len(lengths)
     page = _page(server)
+    memory = sum(
+        page.total[f"{process}_resident_memory_bytes"]
+        for process in ("process", "dragoman_model_process")
+    )
     return fit(
         loops,
-        model=model,
+        model=loops[0].model,
         cores=cores,
-        memory_bytes=page.total["process_resident_memory_bytes"]
-        + page.total["dragoman_model_process_resident_memory_bytes"],
+        memory_bytes=memory,
         max_rows=max_rows,
-        lengths=tuple(lengths[-_MOST_LENGTHS:]),
+        lengths=tuple((source, steps) for source, steps in lengths[-_MOST_LENGTHS:]),
         tokens_per_character=mean_tokens / characters,
     )
 
@@ -190,8 +185,8 @@ def fit(
     step = _relative_fit([(1.0, one.rows) for one in loops], [one.step for one in loops])
     sizes = [(1.0, one.tokens / one.encodes) for one in loops]
     encode = _relative_fit(sizes, [one.encode for one in loops])
-    calls = sum(one.calls for one in loops)
-    call_seconds = sum(one.server_cpu * one.calls for one in loops) / calls
+    calls = sum(len(one.answered) for one in loops)
+    call_seconds = sum(one.server_cpu * len(one.answered) for one in loops) / calls
     if cores == 1:
         step, encode, call_seconds = _on_single_core(loops, step[1])
     replica = MeasuredReplica(
@@ -209,8 +204,9 @@ def fit(
         lengths=lengths,
         tokens_per_character=tokens_per_character,
     )
-    alone = replica.alone_seconds()
-    return replace(replica, other_seconds=max(0.0, loops[0].latency - sum(alone) / len(alone)))
+    # The median, since on a busy machine some calls take much longer.
+    rests = [latency - replica.idle_seconds(*lengths) for latency, *lengths in loops[0].answered]
+    return replace(replica, other_seconds=max(0.0, float(np.median(rests))))
 
 
 def _on_single_core(
@@ -273,10 +269,8 @@ def _page(server: MeasuredServer) -> _MetricsPage:
     return _MetricsPage(total, most)
 
 
-def _loop(
-    server: MeasuredServer, plan: LoadPlan, texts: Sequence[str]
-) -> tuple[Results, LoopFigures]:
-    """Run a closed loop; its results, and the figures of its calls."""
+def _loop(server: MeasuredServer, plan: LoadPlan, texts: Sequence[str]) -> LoopFigures:
+    """Run a closed loop, and read what it cost the server."""
     before = _page(server).total
     try:
         results = Session(texts).run(plan)
@@ -286,18 +280,25 @@ def _loop(
     if errors := results.summary().errors:
         raise ReplicaError(f"calls failed: {errors}")
     grown = defaultdict(float, {name: after[name] - before.get(name, 0.0) for name in after})
-    answered = [sample.latency for sample in results.run.samples if sample.ok]
+    answered = [
+        (one.latency, max(1, one.reply.source_tokens), one.reply.target_tokens + 1)  # with EOS
+        for one in results.run.samples
+        if one.ok
+    ]
     calls = grown["dragoman_encoded_sentences_total"]
     steps = grown["dragoman_step_duration_seconds_count"]
     encodes = grown["dragoman_encode_duration_seconds_count"]
-    if not (answered and calls and steps and encodes):
+    if not answered:
+        raise ReplicaError("no call was answered in time: measure for longer (--seconds)")
+    if not (calls and steps and encodes):
         raise ReplicaError(
             f"{server.address} counted no steps at {server.metrics_url}: are these its metrics?"
         )
     server_cpu = grown["process_cpu_seconds_total"]
-    return results, LoopFigures(
-        calls=len(answered),
-        latency=sum(answered) / len(answered),
+    return LoopFigures(
+        model=", ".join(str(one.get("name", "")) for one in results.about.get("models", [])),
+        rate=len(answered) / results.run.seconds,
+        answered=answered,
         cpu=(server_cpu + grown["dragoman_model_process_cpu_seconds_total"]) / calls,
         server_cpu=server_cpu / calls,
         steps=steps / calls,

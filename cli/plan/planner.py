@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.load.arrivals import arrival_times
+from bench.load.units import format_seconds
 from cli.plan.replica import MeasuredReplica
 from cli.plan.simulation import FleetEvent, FleetSimulation, Routing, SimulatedRun, Traffic
 
@@ -19,7 +20,9 @@ _T_QUANTILE = 2.132
 _PERCENTILE = 99.0
 # A larger fleet is simulated as a slice of so many replicas with their share of the calls.
 _SLICE = 24
-_MIN_CALLS, _MAX_CALLS, _MIN_SECONDS = 8_000, 40_000, 10.0
+_MIN_CALLS, _MAX_CALLS, _MIN_SECONDS = 4_000, 15_000, 10.0
+# A p99 so many times the target in one run needs no further seeds.
+_HOPELESS = 1.5
 _WARM_SENTENCES = 5.0
 _ZONES = 3
 _MOST_TIMES = 64
@@ -108,14 +111,14 @@ class FleetPlanner:
         fastest = self.fastest_seconds()
         if fastest > self.demand.p99_seconds:
             raise UnreachableError(
-                f"--p99: {1e3 * self.demand.p99_seconds:.3g} ms can't be reached with any number of "
-                f"replicas, since an idle one has a p99 of {1e3 * fastest:.3g} ms"
+                f"--p99: {format_seconds(self.demand.p99_seconds)} can't be reached with any number "
+                f"of replicas, since an idle one has a p99 of {format_seconds(fastest)}"
             )
         return [self._plan_scenario(name) for name in self.demand.scenarios]
 
     def fastest_seconds(self) -> float:
         """The 99th percentile of the latency on idle replicas."""
-        alone = self.replica.alone_seconds()
+        alone = [self.replica.idle_seconds(*lengths) for lengths in self.replica.lengths]
         return float(np.percentile(alone, _PERCENTILE, method="higher"))
 
     def _plan_scenario(self, name: str) -> ScenarioPlan:
@@ -125,7 +128,7 @@ class FleetPlanner:
             if number > _MOST_TIMES * least:
                 raise UnreachableError(
                     f"--p99: with {number} replicas, the p99 is still too long in the scenario "
-                    f"{name!r}: the target is too close to the time of a sentence on an idle replica"
+                    f"{name!r}: the target is too close to the p99 of an idle replica"
                 )
             failing, number, step = number, number + step, 2 * step
         while number - failing > max(1, number // _RESOLUTION):
@@ -142,7 +145,7 @@ class FleetPlanner:
             key=lambda found: found.replicas,
         )
         chosen = self.evaluate(name, number)
-        self.report(f"{name}: {number} replicas, p99 {1e3 * chosen.p99:.3g} ms")
+        self.report(f"{name}: {number} replicas, p99 {format_seconds(chosen.p99)}")
         return ScenarioPlan(name, chosen, tuple(tried))
 
     def _holds(self, name: str, replicas: int) -> bool:
@@ -161,8 +164,10 @@ class FleetPlanner:
             p50s.append(run.percentile(50.0, start, end))
             p99s.append(run.percentile(_PERCENTILE, start, end))
             refused.append(run.num_refused / len(run.times))
+            if p99s[-1] > _HOPELESS * self.demand.p99_seconds:
+                break
         p99, spread = float(np.mean(p99s)), 0.0
-        if math.isfinite(p99):
+        if math.isfinite(p99) and len(p99s) == SEEDS:
             spread = _T_QUANTILE * float(np.std(p99s, ddof=1)) / math.sqrt(SEEDS)
         return FleetEvaluation(
             replicas,
@@ -187,7 +192,7 @@ class FleetPlanner:
         if name == RESTART:
             events = _restarts(simulated, warm, counted)
         elif name == ZONE:
-            lost = range(math.ceil(simulated / _ZONES) if simulated > 1 else 0)
+            lost = range(math.ceil(simulated / _ZONES))
             events = [FleetEvent(warm, number, "lose") for number in lost]
             events += [FleetEvent(back, number, "join") for number in lost]
         elif name == SURGE:
@@ -214,8 +219,6 @@ class FleetPlanner:
 
 def _restarts(replicas: int, start: float, seconds: float) -> list[FleetEvent]:
     """One replica after another drains and comes back, without a pause."""
-    if replicas == 1:
-        return []
     each = seconds / replicas
     return [
         event

@@ -60,7 +60,7 @@ class MeasuredReplica:
                 raise ReplicaError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.step_base + self.step_row <= 0:
             raise ReplicaError("step_base and step_row are both 0")
-        if not self.lengths or any(len(pair) != 2 or min(pair) < 1 for pair in self.lengths):
+        if not self.lengths or min(map(min, self.lengths)) < 1:
             raise ReplicaError("lengths must have pairs of numbers above 0")
 
     @property
@@ -86,12 +86,10 @@ class MeasuredReplica:
         """Duration of an encode of this number of source tokens."""
         return self.encode_base + num_tokens * self.encode_token
 
-    def alone_seconds(self) -> list[float]:
-        """Latencies of the sentences on an idle replica, ascending."""
-        step, fixed = self.step_seconds(1), self.call_seconds + self.other_seconds
-        return sorted(
-            fixed + self.encode_seconds(source) + steps * step for source, steps in self.lengths
-        )
+    def idle_seconds(self, source_tokens: int, steps: int) -> float:
+        """Latency of a sentence on an idle replica."""
+        fixed = self.call_seconds + self.other_seconds
+        return fixed + self.encode_seconds(source_tokens) + steps * self.step_seconds(1)
 
     def capacity(self) -> float:
         """Sentences a second with a full batch: no queue is stable beyond it."""

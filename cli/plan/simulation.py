@@ -32,6 +32,7 @@ _AHEAD_PART = 8
 # As the server's admission controller: the longest wait, in seconds and in sentences.
 _MIN_WAIT_SECONDS = 0.25
 _WAIT_SENTENCES = 2.0
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,11 @@ class _ReplicaState:
         ready: encoded calls that wait for the next step.
         encoding: calls in the encode beside the steps.
         ends: (number of the step after which a row ends, call), a heap.
-        num_steps: steps so far.
-        is_stepping: whether a step is in flight.
+        num_steps: steps that have ended.
+        num_planned: steps in flight, after which rows end or calls join; 0 if it is idle.
+        steps_from: beginning of the first of them, after its encode.
+        seconds: duration of each.
+        version: number of the latest plan of steps; events of earlier ones are void.
         loop_free_at: when the event loop has parsed all calls.
         debt: seconds by which calls delay the step in flight, on a single core.
         busy: seconds of computation.
@@ -131,7 +135,10 @@ class _ReplicaState:
     encoding: list[int] = field(default_factory=list)
     ends: list[tuple[int, int]] = field(default_factory=list)
     num_steps: int = 0
-    is_stepping: bool = False
+    num_planned: int = 0
+    steps_from: float = 0.0
+    seconds: float = 0.0
+    version: int = 0
     loop_free_at: float = 0.0
     debt: float = 0.0
     busy: float = 0.0
@@ -192,7 +199,8 @@ class FleetSimulation:
                 continue
             now, _, kind, subject, call = heapq.heappop(heap)
             if kind == _STEPPED:
-                self._stepped(now, subject)
+                if call == subject.version:
+                    self._stepped(now, subject)
             elif kind == _ENTER:
                 self._enter(now, subject, call)
             elif kind == _ENCODED:
@@ -227,7 +235,7 @@ class FleetSimulation:
         state.loop_free_at = entered
         if replica.is_single_core:
             state.busy += replica.call_seconds
-            state.debt += replica.call_seconds if state.is_stepping else 0.0
+            state.debt += replica.call_seconds if state.num_planned else 0.0
         if state.num_active >= self._max_active:
             return  # refused
         state.num_active += 1
@@ -254,13 +262,30 @@ class FleetSimulation:
         if call not in state.calls:
             return  # its replica was lost
         state.queue.append(call)
-        if not state.is_stepping:
+        self._wake(now, state)
+
+    def _wake(self, now: float, state: _ReplicaState) -> None:
+        """Let a call that has come join after the step in flight, or at once."""
+        if not state.num_planned:
             self._step(now, state)
-        else:
-            self._encode_beside(now, state)
+            return
+        self._encode_beside(now, state)
+        if len(state.ends) >= self._replica.max_rows:
+            return
+        passed = max(1, math.ceil((now - state.steps_from) / state.seconds - _ROUNDING))
+        if passed < state.num_planned:
+            self._plan_steps(state, passed)
+
+    def _plan_steps(self, state: _ReplicaState, number: int) -> None:
+        state.num_planned = number
+        state.version += 1
+        self._at(state.steps_from + number * state.seconds, _STEPPED, state, state.version)
 
     def _step(self, now: float, state: _ReplicaState) -> None:
-        """Let calls join, encode them if that is not done beside the steps, and begin a step."""
+        """Let calls join, encode them if that is not done beside the steps, and begin steps.
+
+        As long as no call comes, nothing changes until the first row ends.
+        """
         ends, num_tokens = state.ends, 0
         if not self._encode_beside(now, state):
             while state.queue and len(ends) + len(state.ready) < self._replica.max_rows:
@@ -274,22 +299,23 @@ class FleetSimulation:
             heapq.heappush(ends, (state.num_steps + self._steps[call], call))
         if not ends:
             return
-        seconds = self._step_seconds[len(ends)]
-        if num_tokens:
-            seconds += self._replica.encode_seconds(num_tokens)
-        state.num_steps += 1
-        state.is_stepping = True
-        state.busy += seconds
-        self._at(now + seconds, _STEPPED, state)
+        encode = self._replica.encode_seconds(num_tokens) if num_tokens else 0.0
+        state.busy += encode
+        state.steps_from, state.seconds = now + encode, self._step_seconds[len(ends)]
+        is_full = len(ends) >= self._replica.max_rows
+        may_join = bool(state.queue or state.ready) and not is_full
+        self._plan_steps(state, 1 if may_join else ends[0][0] - state.num_steps)
 
     def _stepped(self, now: float, state: _ReplicaState) -> None:
         if state.is_lost:
             return
         if state.debt:
             debt, state.debt = state.debt, 0.0
-            self._at(now + debt, _STEPPED, state)
+            self._at(now + debt, _STEPPED, state, state.version)
             return
-        state.is_stepping = False
+        state.num_steps += state.num_planned
+        state.busy += state.num_planned * state.seconds
+        state.num_planned = 0
         ends, other = state.ends, self._replica.other_seconds
         while ends and ends[0][0] <= state.num_steps:
             _, call = heapq.heappop(ends)
@@ -322,7 +348,4 @@ class FleetSimulation:
             return
         state.ready.extend(state.encoding)
         state.encoding.clear()
-        if state.is_stepping:
-            self._encode_beside(now, state)
-        else:
-            self._step(now, state)
+        self._wake(now, state)
