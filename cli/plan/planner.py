@@ -36,7 +36,7 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True)
 class Demand:
-    """What the replicas have to carry.
+    """The rate, the target and the conditions of a plan.
 
     Attributes:
         rate: sentences a second.
@@ -111,8 +111,8 @@ class FleetPlanner:
         fastest = self.fastest_seconds()
         if fastest > self.demand.p99_seconds:
             raise UnreachableError(
-                f"--p99: {format_seconds(self.demand.p99_seconds)} can't be reached with any number "
-                f"of replicas, since an idle one has a p99 of {format_seconds(fastest)}"
+                f"--p99: {format_seconds(self.demand.p99_seconds)} can't be reached with any "
+                f"number of replicas, since an idle one has a p99 of {format_seconds(fastest)}"
             )
         return [self._plan_scenario(name) for name in self.demand.scenarios]
 

@@ -28,7 +28,7 @@ line.limit { stroke: #cc3344; stroke-dasharray: 6 4; } text.limit { fill: #cc334
 
 @dataclass(frozen=True)
 class FleetCost:
-    """What replicas take.
+    """Size and price of a fleet.
 
     Attributes:
         per_hour, per_month, per_million: price, in the currency of `--price`; per million
@@ -45,7 +45,7 @@ class FleetCost:
 def cost_of(
     replicas: int, replica: MeasuredReplica, demand: Demand, core_hour: float | None
 ) -> FleetCost:
-    """What this number of replicas takes."""
+    """The size and price of this number of replicas."""
     cores = replicas * replica.cores
     hour = None if core_hour is None else cores * core_hour
     return FleetCost(
