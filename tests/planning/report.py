@@ -27,6 +27,7 @@ def render(summary: Mapping[str, Any]) -> str:
     """The report of a summary, as Markdown."""
     points = summary["points"]
     most = max(abs(error) for point in points for error in point["errors"].values())
+    failed = sum(point["failed"] for point in points)
     disturbed = sum(point["other_cores"] > MOST_OTHER for point in points)
     replica = summary["replica"]
     lines = [
@@ -41,7 +42,8 @@ def render(summary: Mapping[str, Any]) -> str:
         f"`python -m tests.planning.run`: the largest difference is {most:.0%}; "
         f"{LIMIT:.0%} is the limit. Times in milliseconds, measured and simulated; the same calls "
         "are simulated. The last column is the number of cores that other programs took: "
-        f"{disturbed} of {len(points)} measurements were disturbed by more than {MOST_OTHER:g}.",
+        f"{disturbed} of {len(points)} measurements were disturbed by more than {MOST_OTHER:g}. "
+        f"{failed} calls failed, and were not simulated.",
         "",
         "| replicas | load | calls/s | calls | p50 | | | p99 | | | throughput | | | other |",
         f"|{' ---: |' * 14}",

@@ -161,8 +161,8 @@ def _compare(
     ]
     ended = max(sample.ended for sample in samples)
     measured = {
-        "p50": float(np.percentile(latencies, 50)),
-        "p99": float(np.percentile(latencies, 99)),
+        "p50": float(np.percentile(latencies, 50, method="higher")),
+        "p99": float(np.percentile(latencies, 99, method="higher")),
         "throughput": len(samples) / (ended - samples[0].scheduled),
     }
     simulated = {
