@@ -30,16 +30,19 @@ def render(summary: Mapping[str, Any]) -> str:
     failed = sum(point["failed"] for point in points)
     disturbed = sum(point["other_cores"] > MOST_OTHER for point in points)
     replica = summary["replica"]
+    command = "python -m tests.planning.run"
+    if summary["about"]["bundle"] == "prescribed":
+        command += " --prescribed"
     lines = [
         "# Planned and measured",
         "",
         *(f"- {name}: {value}" for name, value in summary["about"].items()),
-        f"- replica: one core, at most {summary['max_rate']:.1f} sentences/s; a step of n rows "
+        f"- replica: at most {summary['max_rate']:.1f} sentences/s; a step of n rows "
         f"takes {1e3 * replica['step_base']:.2f} + {1e3 * replica['step_row']:.3f} n ms, an "
         f"encode of n tokens {1e3 * replica['encode_base']:.2f} + "
         f"{1e3 * replica['encode_token']:.3f} n ms, a call {1e3 * replica['call_seconds']:.2f} ms",
         "",
-        f"`python -m tests.planning.run`: the largest difference is {most:.0%}; "
+        f"`{command}`: the largest difference is {most:.0%}; "
         f"{LIMIT:.0%} is the limit. Times in milliseconds, measured and simulated; the same calls "
         "are simulated. The last column is the number of cores that other programs took: "
         f"{disturbed} of {len(points)} measurements were disturbed by more than {MOST_OTHER:g}. "

@@ -4,6 +4,9 @@ Servers of the included model run on one core each, alone and as two behind Envo
 at three rates. The same calls are simulated with the replica that `dragoman plan` measures. All
 stays on loopback. Linux only, with two cores; takes about five minutes on an idle machine.
 
+On a busy machine, `--prescribed` compares the rest of the simulation: the model's steps then sleep
+for a prescribed time, and nothing is measured but the calls.
+
 Exit status: 0 if p50, p99 and throughput agree within 20 % everywhere, 1 if not.
 """
 
@@ -32,6 +35,7 @@ from cli.plan.measurement import MeasuredServer, measure, served_bundle
 from cli.plan.replica import MeasuredReplica
 from cli.plan.simulation import FleetSimulation, Traffic
 from tests.containers.static.envoy_process import envoy
+from tests.planning.prescribed import PRESCRIBED, served_prescribed
 from tests.planning.report import LIMIT, NAME, POINTS, error_of, render
 from tests.robustness.faults.envoy_scenarios import envoy_program
 
@@ -49,6 +53,9 @@ def main(
     seconds: Annotated[float, typer.Option(help="Of each load, at least.")] = 25.0,
     calls: Annotated[int, typer.Option(help="Of each load, at least.")] = 1_000,
     measuring: Annotated[float, typer.Option(help="Seconds to measure the replica.")] = 42.0,
+    prescribed: Annotated[
+        bool, typer.Option("--prescribed", help="Steps of prescribed duration, which sleep.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Folder of a report.")] = None,
 ) -> None:
     """Measure, simulate, and print both."""
@@ -59,14 +66,16 @@ def main(
     if len(cores) < max(FLEETS):
         raise typer.BadParameter("it needs two cores")
     lines = read_texts(texts)
-    os.sched_setaffinity(0, cores[1:])
-    with served_bundle(bundle, cores[:1]) as server:
-        replica = measure(server, lines, cores=1, seconds=measuring, report=typer.echo)
+    replica = PRESCRIBED
+    if not prescribed:
+        os.sched_setaffinity(0, cores[1:])
+        with served_bundle(bundle, cores[:1]) as server:
+            replica = measure(server, lines, cores=1, seconds=measuring, report=typer.echo)
     points: list[dict[str, Any]] = []
     for fleet in FLEETS:
         # The core that one server leaves free is for Envoy and the load generator.
         os.sched_setaffinity(0, cores if fleet > 1 else cores[1:])
-        with _fleet(bundle, cores[:fleet]) as (address, direct):
+        with _fleet(None if prescribed else bundle, cores[:fleet]) as (address, direct):
             hop = _hop(address, direct, lines)
             for load in LOADS:
                 rate = load * fleet * replica.capacity()
@@ -90,7 +99,7 @@ def main(
             "revision": about.get("revision"),
             "date": about["started_at"][:10],
             "texts": texts.name,
-            "bundle": bundle.name,
+            "bundle": replica.model if prescribed else bundle.name,
         },
         "replica": {**dataclasses.asdict(replica), "lengths": len(replica.lengths)},
         "max_rate": replica.capacity(),
@@ -105,11 +114,15 @@ def main(
 
 
 @contextlib.contextmanager
-def _fleet(bundle: Path, cores: list[int]) -> Iterator[tuple[str, str]]:
-    """Servers with a core each behind Envoy: its address, and that of the first server."""
+def _fleet(bundle: Path | None, cores: list[int]) -> Iterator[tuple[str, str]]:
+    """Servers with a core each behind Envoy: its address, and that of the first server.
+
+    Without a bundle, their steps have a prescribed duration.
+    """
     with contextlib.ExitStack() as stack:
         servers: list[MeasuredServer] = [
-            stack.enter_context(served_bundle(bundle, [core])) for core in cores
+            stack.enter_context(served_bundle(bundle, [core]) if bundle else served_prescribed())
+            for core in cores
         ]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         log = stack.enter_context((folder / "printed").open("w"))
@@ -145,7 +158,7 @@ def _compare(
     counted = [sample for sample in samples if sample.scheduled >= plan.warmup]
     latencies = np.array([sample.latency for sample in counted])
     # With two servers on two cores, Envoy and the generator take their time from both.
-    beside = beside_servers / len(samples) if fleet > 1 else 0.0
+    beside = beside_servers / len(samples) if fleet > 1 and replica.is_single_core else 0.0
     loaded = dataclasses.replace(
         replica,
         call_seconds=replica.call_seconds + beside,
