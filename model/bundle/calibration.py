@@ -93,7 +93,8 @@ class Calibration:
             return self.expected[-1]
         low, high = self.scores[right - 1 : right + 1]
         below, above = self.expected[right - 1 : right + 1]
-        return below + (above - below) * (score - low) / (high - low)
+        # Rounded, the sum can be a bit more than `above`.
+        return min(above, below + (above - below) * (score - low) / (high - low))
 
 
 def fit(source: str, target: str, scores: Sequence[float], values: Sequence[float]) -> Calibration:

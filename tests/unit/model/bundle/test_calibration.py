@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.bundle.bundle import Bundle, add_calibration
@@ -21,6 +21,7 @@ MAP = Calibration("en", "de", (-2.0, -1.0, -0.5), (0.25, 0.5, 0.75), 9)
 measured = st.lists(st.tuples(st.floats(-20, 0), st.floats(0, 1)), min_size=1, max_size=200)
 
 
+@example(pairs=[*[(0.0, 0.0)] * 5, (0.0, 1.0), (0.0, 0.8125), (-2.0, 0.75)], scores=[0.0, 1.0])
 @given(measured, st.lists(st.floats(-1e6, 1e6), min_size=2))
 def test_a_better_score_never_has_less_confidence(
     pairs: list[tuple[float, float]], scores: list[float]

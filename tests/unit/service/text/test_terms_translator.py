@@ -119,7 +119,7 @@ def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
             "$20$20.",
             "#tag#tag.",
         ),
-        *("4 %(n)d4.", "+49+49 house +49.", "runsA1000 %1$s5' 5'."),
+        *("4 %(n)d4.", "+49+49 house +49.", "runsA1000 %1$s5' 5'.", "$home1:30$home1:30."),
     ],
 )
 async def test_things_that_touch_others_are_counted_alike_on_both_sides(text: str) -> None:
