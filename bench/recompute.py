@@ -30,6 +30,7 @@ _RENDERERS = {
     "plan": "tests.planning.report",
     "scale": "bench.engine.scale_report",
     "soak": "tests.robustness.soak.report",
+    "students": "bench.students",
     "trainings": "bench.studies.trainings.report",
 }
 _SUITE = "bench.suite.report"

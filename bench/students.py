@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import math
 import os
 import tempfile
@@ -36,6 +35,7 @@ from bench.load.source import read_texts
 from bench.load.statistics import Summary
 from bench.peers.student_backend import ENGINES, installed
 from bench.random_student import end_like_sources, lengths, random_student
+from bench.recompute import REPORT_FILE, store
 from bench.submission import submit_many
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
 from bench.suite.systems import System, running
@@ -324,28 +324,41 @@ def main(
 ) -> None:
     """Measure, and print the table: some twelve minutes."""
     timing, rows = Timing(batch, seconds, repetitions), list[StudentFigure]()
-    output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         students, random = prepare(work, checkpoint, source, shortlist_from)
         for row in measure(students, random, timing, work):
             typer.echo(row)
             rows.append(row)
-            _write_report(output, timing, rows)
+            _store(output, timing, rows)
 
 
-def _write_report(output: Path, timing: Timing, rows: Sequence[StudentFigure]) -> None:
-    about = about_machine()
-    head = "| measured | figures | ratio | floor | aim |\n| --- | --- | ---: | ---: | ---: |\n"
-    table = head + "\n".join(map(str, rows)) + "\n"
-    machine = f"{about['processor'] or about['machine']}, {about['cpus']} CPUs"
-    (output / "report.md").write_text(f"# Students\n\n{machine}.\n\n{table}", encoding="utf-8")
+def _store(output: Path, timing: Timing, rows: Sequence[StudentFigure]) -> None:
     summary = {
-        "about": about,
+        "benchmark": "students",
+        "about": about_machine(),
         "timing": dataclasses.asdict(timing),
-        "rows": [{**dataclasses.asdict(row), "ratio": row.ratio} for row in rows],
+        "rows": [dataclasses.asdict(row) for row in rows],
     }
-    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    store(output, summary)
+
+
+def files(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The report."""
+    about, timing = summary["about"], Timing(**summary["timing"])
+    lines = [
+        "# Students",
+        "",
+        f"`python -m bench.students`: {about['processor'] or about['machine']}, "
+        f"{about['cpus']} CPUs, onnxruntime {about['onnxruntime']}, {about['started_at'][:10]}, "
+        f"revision {about['revision']}; medians of {timing.repetitions} alternating rounds of "
+        f"{timing.seconds:g} s.",
+        "",
+        "| measured | figures | ratio | floor | aim |",
+        "| --- | --- | ---: | ---: | ---: |",
+        *(str(StudentFigure(**row)) for row in summary["rows"]),
+    ]
+    return {REPORT_FILE: "\n".join(lines) + "\n"}
 
 
 if __name__ == "__main__":
