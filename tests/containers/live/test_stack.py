@@ -192,14 +192,17 @@ def test_every_panel_and_every_alert_has_data(stack: Stack) -> None:
         for panel in dashboard["panels"]
         for target in panel.get("targets", [])
     ]
-    # Of GPUs, of bundles that have a graph to score with, of pairs without a model and of keys,
-    # which this stack has none of; of translations that are wrong, and of documents, of which it
-    # gets none.
+    # Of GPUs, of bundles that have a graph to score with, of pairs without a model, of keys and of
+    # a response cache, which this stack has none of; of translations that are wrong, and of
+    # documents, of which it gets none.
     without = {
         "dragoman_device_memory_bytes",
         "dragoman_document_work_duration_seconds_bucket",
         "dragoman_document_workers_killed_total",
         "dragoman_pivoted_calls_total",
+        "dragoman_response_cache_bytes",
+        "dragoman_response_cache_lookups_total",
+        "dragoman_response_cache_store_keys_total",
         "dragoman_translation_warnings_total",
         "dragoman_key_requests_total",
         "dragoman_key_characters_total",
