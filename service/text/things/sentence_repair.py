@@ -96,6 +96,7 @@ class SentenceRepair:
     def _set_needs(self) -> None:
         text, things, rules = self._sentence.text, self._sentence.things, self._rules
         languages = rules.source, rules.target
+        self._spans = [thing.span for thing in things]
         self._things = thing_needs(text, things, *languages, self.forms, self._built)
 
     def run(self) -> Repair:
@@ -204,9 +205,9 @@ class SentenceRepair:
     def _flaws(self, candidate: Candidate) -> list[TranslationWarning]:
         if not self._rules.kinds:
             return []
-        sentence = self._sentence
-        spans = [thing.span for thing in sentence.things]
-        return flaws(sentence.text, candidate.text, spans, self._places(candidate))
+        text, places = self._sentence.text, self._places(candidate)
+        ways = (self._spans, self._places(Candidate(text)))  # "%%s" has a "%s", on both sides
+        return min((flaws(text, candidate.text, spans, places) for spans in ways), key=len)
 
     def _num_wrong(self, candidate: Candidate) -> int:
         num_wrong = self._things.num_wrong(candidate) + len(self._flaws(candidate))
@@ -217,8 +218,7 @@ class SentenceRepair:
         if not self._sentence.things:
             return []
         text, places = self._sentence.text, self._places(candidate)
-        spans = [thing.span for thing in self._sentence.things]
-        added = added_numbers(text, candidate.text, spans, places, self._rules.source)
+        added = added_numbers(text, candidate.text, self._spans, places, self._rules.source)
         return added + added_units(text, candidate.text)
 
     def _with_standins(

@@ -120,6 +120,7 @@ def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
             "#tag#tag.",
         ),
         *("4 %(n)d4.", "+49+49 house +49.", "runsA1000 %1$s5' 5'.", "$home1:30$home1:30."),
+        *("%s %%s.", "$a/a$a/a."),
     ],
 )
 async def test_things_that_touch_others_are_counted_alike_on_both_sides(text: str) -> None:
