@@ -23,12 +23,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
 from bench.load.session import Session
-from cli.plan.replica import MeasuredReplica, ReplicaError
+from cli.plan.replica import MOST_LENGTHS, MeasuredReplica, ReplicaError
 
 USERS = (1, 3, 8, 24, 64)
 """Users of the closed loops, up to the number of rows."""
 _START_SECONDS = 120.0
-_MOST_LENGTHS = 2_000
 # With two cores, sources are encoded beside the steps from five rows on; see service/batching/.
 _BESIDE_CORES, _BESIDE_ROWS = 2, 5
 # Most of the cost of a call beside its tokens that is taken as the cost of its rows.
@@ -166,7 +165,7 @@ def measure(
         cores=cores,
         memory_bytes=memory,
         max_rows=max_rows,
-        lengths=tuple((source, steps) for source, steps in lengths[-_MOST_LENGTHS:]),
+        lengths=tuple((source, steps) for source, steps in lengths[-MOST_LENGTHS:]),
         tokens_per_character=mean_tokens / characters,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "dragoman-replica-1"
-_MOST_LENGTHS = 2_000
+MOST_LENGTHS = 2_000
 
 
 class ReplicaError(Exception):
@@ -108,7 +108,7 @@ class MeasuredReplica:
         """The replica with the lengths of other texts, estimated from their characters."""
         steps_per_token = self.mean_steps / self.mean_source_tokens
         lengths = []
-        for text in texts[:_MOST_LENGTHS]:
+        for text in texts[:MOST_LENGTHS]:
             source = max(1, round(len(text) * self.tokens_per_character))
             lengths.append((source, max(1, round(source * steps_per_token))))
         return replace(self, lengths=tuple(lengths))

@@ -1,7 +1,6 @@
 """Chooses the attempts for one sentence, and makes its translation from their results.
 
-`run` is a generator: it yields attempts, and the caller sends their results. So the attempts of
-many sentences can go to the model together.
+`run` yields attempts and is sent their results, so that those of many sentences go together.
 """
 
 from __future__ import annotations
@@ -205,9 +204,10 @@ class SentenceRepair:
     def _flaws(self, candidate: Candidate) -> list[TranslationWarning]:
         if not self._rules.kinds:
             return []
-        text, places = self._sentence.text, self._places(candidate)
-        ways = (self._spans, self._places(Candidate(text)))  # "%%s" has a "%s", on both sides
-        return min((flaws(text, candidate.text, spans, places) for spans in ways), key=len)
+        own, places = Candidate(self._sentence.text), self._places(candidate)
+        found = flaws(own.text, candidate.text, self._spans, places)  # "%%s" has a "%s" as well:
+        alike = found and flaws(own.text, candidate.text, self._places(own), places)
+        return min(found, alike, key=len)
 
     def _num_wrong(self, candidate: Candidate) -> int:
         num_wrong = self._things.num_wrong(candidate) + len(self._flaws(candidate))
