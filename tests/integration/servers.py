@@ -175,6 +175,11 @@ async def running(
         server.cut_drain_short()  # no call is left to wait for
 
 
+def blocked(seconds: float, stack: str) -> str:
+    """The message of a failure, with which pytest runs the test a second time."""
+    return f"{loop_monitor.MESSAGE} for {seconds:.3f} s:\n{stack}"
+
+
 @contextlib.contextmanager
 def unblocked() -> Iterator[None]:
     """Check that the service does not block the event loop, which the test's own code may do."""
@@ -189,7 +194,7 @@ def unblocked() -> Iterator[None]:
             gc.enable()
     for block in blocks:
         seconds = block.seconds_in(ROOT / "service")
-        assert seconds < loop_monitor.LIMIT_SECONDS, f"blocked for {seconds:.3f} s:\n{block.stack}"
+        assert seconds < loop_monitor.LIMIT_SECONDS, blocked(seconds, block.stack)
 
 
 @contextlib.asynccontextmanager
@@ -312,4 +317,4 @@ async def python_process(
         async with asyncio.timeout(_LAST_LINES_SECONDS):
             await made.read_rest()
     blocks = [entry for entry in made.log if entry["message"] == loop_monitor.MESSAGE]
-    assert not blocks, f"blocked for {blocks[0]['seconds']} s:\n{blocks[0]['stack']}"
+    assert not blocks, blocked(blocks[0]["seconds"], blocks[0]["stack"])
