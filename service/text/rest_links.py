@@ -96,9 +96,15 @@ class RestLinkTranslator(Stage):
         self, below: LinkedTranslator, options: TextOptions, limits: TranslatorLimits
     ) -> None:
         super().__init__(below)
-        document_format = Format(parse_links, str, reserved=options.glossary.placeholders)
-        self._linked = MarkupTranslator(below, options, limits, document_format)
+        self._options = options
         self._limits = limits
+
+    @property
+    def _linked(self) -> MarkupTranslator:
+        """The stage for texts with links, which are rare."""
+        reserved = self._options.glossary.placeholders
+        document_format = Format(parse_links, str, reserved=reserved)
+        return MarkupTranslator(self._below, self._options, self._limits, document_format)
 
     async def translate(
         self,

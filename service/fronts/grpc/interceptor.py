@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,10 +52,11 @@ class GrpcFront:
     methods: Mapping[str, str] = field(default_factory=dict)
 
 
-class Interceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method of the contract and of other fronts.
+class Interceptor:
+    """Wraps every method of the contract and of other fronts, once, before the server starts.
 
-    Methods of other services (health, reflection) refuse undecodable bytes.
+    gRPC would ask an interceptor of its own again for each call. Methods of other services (health,
+    reflection) refuse undecodable bytes.
 
     A message of a stream waits at most `write_seconds` for its client to read.
     """
@@ -71,27 +72,17 @@ class Interceptor(grpc.aio.ServerInterceptor):
         self._fronts = {
             front.parser.service: front for front in (GrpcFront(tracker.parser), *fronts)
         }
-        self._handlers: dict[str, Handler] = {}  # by path; of these fronts only
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """The handler of a method, wrapped if it is ours."""
-        path: Any = handler_call_details.method
-        if path in self._handlers:
-            return self._handlers[path]
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        service, _, method = path.removeprefix("/").rpartition("/")
+    def wrapped(self, service: str, method: str, handler: Handler) -> Handler:
+        """The handler of a method, wrapped.
+
+        Args:
+            service: full name of the service.
+            method: name of the method.
+            handler: the method of the servicer.
+        """
         if (front := self._fronts.get(service)) is None:
             return refusing_undecodable(handler) if handler.request_deserializer else handler
-        self._handlers[path] = self._wrapped(front, method, handler)
-        return self._handlers[path]
-
-    def _wrapped(self, front: GrpcFront, method: str, handler: Handler) -> Handler:
         # The handlers get bytes: an undecodable message is an error of the call like any other, and
         # refused calls are not parsed.
         if handler.response_streaming:

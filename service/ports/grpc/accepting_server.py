@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import grpc
 
 # Neither has types.
 _cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
@@ -29,16 +27,10 @@ _aio_server: Any = importlib.import_module("grpc.aio._server")
 class _Core(_cygrpc.AioServer):  # type: ignore[misc]
     """grpcio's server core, with one accept loop for each method."""
 
-    def __init__(
-        self,
-        interceptors: tuple[grpc.aio.ServerInterceptor, ...],
-        options: tuple[tuple[str, Any], ...],
-        max_calls: int | None,
-    ) -> None:
+    def __init__(self, options: tuple[tuple[str, Any], ...], max_calls: int | None) -> None:
         loop = _cygrpc.get_working_loop()
-        super().__init__(loop, None, (), interceptors, options, None)
+        super().__init__(loop, None, (), (), options, None)
         self._event_loop: asyncio.AbstractEventLoop = loop
-        self._call_interceptors = interceptors
         self._max_calls = float("inf") if max_calls is None else max_calls
         self._handlers: dict[str, Any] = {}
         self._calls: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
@@ -67,9 +59,7 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
             else:
                 call = await self._request_registered_call(method)
             is_over_limit = len(self._calls) >= self._max_calls
-            handled = _cygrpc._handle_rpc(
-                name, resolver, self._call_interceptors, call, self._event_loop, is_over_limit
-            )
+            handled = _cygrpc._handle_rpc(name, resolver, (), call, self._event_loop, is_over_limit)
             task = self._event_loop.create_task(
                 _cygrpc._schedule_rpc_coro(handled, call, self._event_loop, name)
             )
@@ -80,15 +70,31 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
 class AcceptingServer(_aio_server.Server):  # type: ignore[misc]
     """A `grpc.aio.Server` whose methods are all registered by their names.
 
-    Calls beyond `max_calls` in progress end with RESOURCE_EXHAUSTED; None is any number.
+    Args:
+        wrap: wraps the handler of each method, which it gets after the full name of its service and
+            its own name; by default, handlers stay as they are.
+        options: channel options.
+        max_calls: limit of calls in progress; further ones end with RESOURCE_EXHAUSTED. None is any
+            number.
     """
 
     def __init__(
         self,
-        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        wrap: Callable[[str, str, Any], Any] | None = None,
         options: Sequence[tuple[str, Any]] = (),
         max_calls: int | None = None,
     ) -> None:
         # Not the base's, which makes a server of grpcio's own.
         self._loop = _cygrpc.get_working_loop()
-        self._server = _Core(tuple(interceptors), tuple(options), max_calls)
+        self._server = _Core(tuple(options), max_calls)
+        self._wrap = wrap
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, Any]
+    ) -> None:
+        """Add the methods of a service, before the start."""
+        if (wrap := self._wrap) is not None:
+            method_handlers = {
+                name: wrap(service_name, name, handler) for name, handler in method_handlers.items()
+            }
+        super().add_registered_method_handlers(service_name, method_handlers)

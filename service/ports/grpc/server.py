@@ -23,7 +23,7 @@ def create_grpc_server(
 ) -> grpc.aio.Server:
     """A gRPC server without services, which listens nowhere yet."""
     return AcceptingServer(
-        interceptors=[interceptor],
+        interceptor.wrapped,
         # A safety net for calls that the interceptor can't count: those whose request is still
         # arriving, health checks and watches. As many refusals may be held back as calls be in
         # progress.

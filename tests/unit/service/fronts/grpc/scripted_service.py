@@ -15,6 +15,7 @@ from service.calls.call_tracker import CallTracker
 from service.calls.request_parsing import RequestParser
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
+from service.ports.grpc.accepting_server import AcceptingServer
 
 SERVICE = "dragoman.v1.TranslationService"
 Behaviour = Callable[[], Awaitable[None]]
@@ -99,8 +100,7 @@ async def serving(
 ) -> AsyncIterator[Setup]:
     metrics, parser = ServerMetrics(), RequestParser(SERVICE, {})
     tracker = CallTracker(metrics, parser, max_calls, max_message_bytes, access)
-    interceptor = Interceptor(tracker)
-    server = grpc.aio.server(interceptors=[interceptor])
+    server = AcceptingServer(Interceptor(tracker).wrapped)
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
     await server.start()

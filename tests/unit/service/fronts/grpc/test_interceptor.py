@@ -9,7 +9,6 @@ import logging
 import re
 import time
 import tracemalloc
-import types
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -100,12 +99,9 @@ async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() 
             pass
         return pb.TranslateResponse()
 
-    async def original(details: Any) -> Any:
-        return grpc.unary_unary_rpc_method_handler(answer)
-
     tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 1000)
-    details: Any = types.SimpleNamespace(method=f"/{SERVICE}/Translate")
-    handler: Any = await Interceptor(tracker).intercept_service(original, details)
+    original = grpc.unary_unary_rpc_method_handler(answer)
+    handler = Interceptor(tracker).wrapped(SERVICE, "Translate", original)
     count_iterations()
     clients = ["many"] * 20 + ["one"]
     await asyncio.gather(*(handler.unary_unary(b"", _Context(client)) for client in clients))

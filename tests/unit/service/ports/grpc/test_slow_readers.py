@@ -17,6 +17,7 @@ from service.calls.request_parsing import RequestParser
 from service.engine.quota import Quota
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
+from service.ports.grpc.accepting_server import AcceptingServer
 
 SERVICE = "dragoman.v1.TranslationService"
 LARGE = "a" * 300_000
@@ -45,7 +46,7 @@ class LargeAnswers(translation_pb2_grpc.TranslationServiceServicer):
 async def serving(write_seconds: float) -> AsyncIterator[tuple[CallTracker, LargeAnswers, Any]]:
     service: Any = LargeAnswers()  # type: ignore[abstract]
     tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 8)
-    server = grpc.aio.server(interceptors=[Interceptor(tracker, write_seconds)])
+    server = AcceptingServer(Interceptor(tracker, write_seconds).wrapped)
     port = server.add_insecure_port("127.0.0.1:0")
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
     await server.start()
