@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import dragoman
@@ -37,7 +36,7 @@ from service.observability.tracing import create_tracing
 from service.ports.grpc.admin import AdminServer
 from service.ports.grpc.health import HealthService
 from service.ports.grpc.reflection import Reflection
-from service.ports.grpc.server import bind, create_grpc_server
+from service.ports.grpc.server import GrpcServer, bind_grpc, create_grpc_server
 from service.ports.metrics_port import MetricsEndpoint, Probes
 from service.ports.tls import exposed_hosts, server_tls
 from service.settings import Settings
@@ -133,7 +132,7 @@ class Server:
             self._access.control,
             create_tracing(dragoman.__version__, SERVICE) if settings.tracing else None,
         )
-        self._grpc: grpc.aio.Server
+        self._grpc: GrpcServer
         self._http: ContractServer | None = None
         self._watchdog: Watchdog
         self._reloads: Reloads[ServedModel]
@@ -152,9 +151,11 @@ class Server:
             StartupError: a port can't be used, or a model can't be served.
         """
         http = self._create_http()
-        connections = descriptors.max_connections() - (http.max_connections if http else 0)
         interceptor = Interceptor(self._tracker, fronts=[google_front(self._tracker.parser)])
-        self._grpc = create_grpc_server(self.settings, interceptor, connections)
+        num_others = http.max_connections if http else 0
+        self._grpc = create_grpc_server(
+            self.settings, interceptor, self._reflection, num_others, self._tls
+        )
         self._http = http
         registry: Registry | None = None
         try:
@@ -182,12 +183,11 @@ class Server:
     async def _listen(self) -> None:
         """Bind all ports, and start to answer."""
         settings = self.settings
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
-        add_google_v3(self._grpc, self._backend)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        self._reflection.add_to(self._grpc)
-        credentials = self._tls.grpc_credentials() if self._tls else None
-        self.port = bind(self._grpc, settings.host, settings.port, credentials)
+        server: Any = self._grpc  # front processes take methods as gRPC's server does
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, server)
+        add_google_v3(server, self._backend)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        self.port = bind_grpc(self._grpc, settings, self._tls)
         self._endpoint = MetricsEndpoint(
             self._metrics.registry,
             self.probes,

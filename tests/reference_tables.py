@@ -53,8 +53,8 @@ GROUPS = {
     "TLS": "tls_cert tls_key tls_client_ca",
     "Access": "keys usage jwt_issuer jwt_audience jwks_url",
     "Glossaries": "glossary glossary_dir glossary_store",
-    "Hardware": "device threads model_processes in_process max_rows memory_budget no_cuda_graphs "
-    "steps_in_flight",
+    "Hardware": "device threads model_processes front_processes in_process max_rows memory_budget "
+    "no_cuda_graphs steps_in_flight",
     "Response cache": "cache_memory cache_url cache_seconds cache_free",
     "Load": "max_waiting max_queue_seconds max_concurrent_requests max_connection_calls",
     "Requests": "max_texts max_characters max_request_characters max_message_bytes",

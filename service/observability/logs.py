@@ -245,7 +245,7 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
 def _record_less() -> None:
     """Record nothing that no format uses: it took a tenth of the time of a line."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # type: ignore[attr-defined]  # documented; no search for the caller
+    logging._srcfile = None  # documented: no search for the caller
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], None]:

@@ -29,9 +29,11 @@ from service.worker.division import divided, num_processes
 from service.worker.opening import CPU_ROWS
 
 MIB = 2**20
-# Python, gRPC and tokenizers; in the processes in which models run, also ONNX Runtime.
+# Python, gRPC and tokenizers; in the processes in which models run, also ONNX Runtime; in front
+# processes, Python and gRPC.
 SERVER_BYTES = 80 * MIB
 PROCESS_BYTES = 60 * MIB
+FRONT_BYTES = 30 * MIB
 # Tokens of a long sentence.
 _USUAL_TOKENS = 128
 # Activations that ONNX Runtime keeps, of the widest batch and of the encoder.
@@ -236,8 +238,9 @@ def check_memory(
 
 
 def _server_bytes(settings: Settings) -> int:
-    """Memory of the server's process without models, with its response cache."""
-    return SERVER_BYTES + settings.cache_memory * MIB
+    """Memory of the server without models, with its response cache and front processes."""
+    fronts = settings.front_processes * FRONT_BYTES
+    return SERVER_BYTES + fronts + settings.cache_memory * MIB
 
 
 class MemoryBudget:

@@ -55,7 +55,7 @@ class ModelProcess:
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
-        with theirs, _blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with theirs, blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             arguments = [str(theirs.fileno()), log_level, log_format, str(niceness)]
             self._process = subprocess.Popen(
                 # With this process's module path.
@@ -156,7 +156,7 @@ def _killed_first(pid: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _blocked(*signals: signal.Signals) -> Iterator[None]:
+def blocked(*signals: signal.Signals) -> Iterator[None]:
     """Block signals within the `with` block, also for processes started in it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:

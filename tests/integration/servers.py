@@ -41,6 +41,9 @@ from tests.fake_runner import FakeRunner, Script, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 
+num_fronts = 0
+"""Front processes of servers without another number; `test_front_processes.py` changes it."""
+
 # Options of `dragoman serve` for tests of neither limit, so that a slow machine refuses no call.
 NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
 
@@ -53,7 +56,8 @@ needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two c
 
 def any_ports(**values: Any) -> Settings:
     """Settings for a test: free ports, one thread, and `values`; otherwise defaults."""
-    return Settings(**{"port": 0, "metrics_port": 0, "threads": 1, **values})
+    ports = {"port": 0, "metrics_port": 0, "front_processes": num_fronts}
+    return Settings(**{**ports, "threads": 1, **values})
 
 
 def fake_runner(tokenizer: Tokenizer, script: Script = echo, **limits: int) -> FakeRunner:
@@ -287,7 +291,8 @@ def server_process(
 ) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
     """Run `dragoman serve` on free ports until it serves; kill it at the end if it still runs."""
     options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
-    arguments = "-m", "cli.main", "serve", *options, *arguments
+    fronts = ("--front-processes", str(num_fronts))
+    arguments = "-m", "cli.main", "serve", *options, *fronts, *arguments
     return python_process(*arguments, variables=variables)
 
 

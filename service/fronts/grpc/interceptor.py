@@ -58,7 +58,9 @@ class Interceptor:
     gRPC would ask an interceptor of its own again for each call. Methods of other services (health,
     reflection) refuse undecodable bytes.
 
-    A message of a stream waits at most `write_seconds` for its client to read.
+    Attributes:
+        write_seconds: time for a client to read so much of a stream that its next message can be
+            sent.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Interceptor:
         fronts: Sequence[GrpcFront] = (),
     ) -> None:
         self._tracker = tracker
-        self._write_seconds = write_seconds
+        self.write_seconds = write_seconds
         self._fronts = {
             front.parser.service: front for front in (GrpcFront(tracker.parser), *fronts)
         }
@@ -112,7 +114,7 @@ class Interceptor:
                 async with contextlib.aclosing(
                     behaviour(await running.request(data), context)
                 ) as responses:
-                    await _send(context, responses, self._write_seconds)
+                    await _send(context, responses, self.write_seconds)
                 return
             del data, context
             await running.abort()

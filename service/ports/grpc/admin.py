@@ -15,7 +15,7 @@ from service.errors import FailedPreconditionError, StartupError, UnavailableErr
 from service.fronts.status import status_of
 from service.models.lifecycle.reloads import Reloads
 from service.ports.grpc.accepting_server import AcceptingServer
-from service.ports.grpc.server import bind
+from service.ports.grpc.binding import bind
 
 # Not a setting: there is no authentication.
 _HOST = "127.0.0.1"

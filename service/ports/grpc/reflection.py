@@ -26,6 +26,9 @@ class Reflection:
         services: full names.
         max_streams: limit of open streams; further ones end with RESOURCE_EXHAUSTED.
 
+    Attributes:
+        services, max_streams: the arguments.
+
     Streams end when the server drains: an idle one would hold the drain until its bound.
     """
 
@@ -33,7 +36,8 @@ class Reflection:
         _describe_v1()
         # Any: its types omit that its method is an asynchronous generator.
         self._servicer: Any = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
-        self._max_streams = max_streams
+        self.services = services
+        self.max_streams = max_streams
         self._streams: set[asyncio.Timeout] = set()
         self._draining = False
 
@@ -58,10 +62,10 @@ class Reflection:
     ) -> None:
         if self._draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is draining")
-        if len(self._streams) == self._max_streams:
+        if len(self._streams) == self.max_streams:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._max_streams} reflection streams are open, which is the limit",
+                f"{self.max_streams} reflection streams are open, which is the limit",
             )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as stream:

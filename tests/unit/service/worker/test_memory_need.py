@@ -13,6 +13,7 @@ from model.bundle.bundle import Bundle
 from service.errors import StartupError
 from service.settings import Settings, shipped_models
 from service.worker.memory import (
+    FRONT_BYTES,
     MIB,
     PROCESS_BYTES,
     SERVER_BYTES,
@@ -75,6 +76,13 @@ def test_what_does_not_fit_is_refused_with_the_sum(bundle: Bundle) -> None:
     need, *terms = _sum(message)
     assert abs(need - sum(terms)) <= len(terms)
     assert terms[0] == SERVER_BYTES // MIB
+
+
+def test_front_processes_count(bundle: Bundle) -> None:
+    usable = SERVER_BYTES + memory_need(bundle, Settings(), own_process=True).typical
+    mib = (SERVER_BYTES + 2 * FRONT_BYTES) // MIB
+    with pytest.raises(StartupError, match=f"server {mib}"):
+        check_memory([bundle], Settings(front_processes=2), own_process=True, usable=usable)
 
 
 def test_the_response_cache_counts(bundle: Bundle) -> None:

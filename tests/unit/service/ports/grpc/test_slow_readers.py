@@ -18,6 +18,9 @@ from service.engine.quota import Quota
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
 from service.ports.grpc.accepting_server import AcceptingServer
+from service.ports.grpc.front_processes.group import FrontProcesses, FrontSettings
+from service.ports.grpc.server import bind_grpc
+from service.settings import Settings
 
 SERVICE = "dragoman.v1.TranslationService"
 LARGE = "a" * 300_000
@@ -42,12 +45,22 @@ class LargeAnswers(translation_pb2_grpc.TranslationServiceServicer):
             self.has_ended.set()
 
 
+def grpc_server(interceptor: Interceptor, num_fronts: int) -> Any:
+    """A server in this process, or in front processes."""
+    if not num_fronts:
+        return AcceptingServer(interceptor.wrapped)
+    fronts = FrontSettings(num_fronts, [], 8, [], 1, interceptor.write_seconds, "info", "json")
+    return FrontProcesses(fronts, interceptor.wrapped)
+
+
 @contextlib.asynccontextmanager
-async def serving(write_seconds: float) -> AsyncIterator[tuple[CallTracker, LargeAnswers, Any]]:
+async def serving(
+    write_seconds: float, num_fronts: int
+) -> AsyncIterator[tuple[CallTracker, LargeAnswers, Any]]:
     service: Any = LargeAnswers()  # type: ignore[abstract]
     tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 8)
-    server = AcceptingServer(Interceptor(tracker, write_seconds).wrapped)
-    port = server.add_insecure_port("127.0.0.1:0")
+    server = grpc_server(Interceptor(tracker, write_seconds), num_fronts)
+    port = bind_grpc(server, Settings(port=0), None)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
     await server.start()
     try:
@@ -58,8 +71,9 @@ async def serving(write_seconds: float) -> AsyncIterator[tuple[CallTracker, Larg
         await server.stop(None)
 
 
-async def test_a_stream_that_is_not_read_ends_and_holds_nothing() -> None:
-    async with serving(write_seconds=0.2) as (tracker, service, channel):
+@pytest.mark.parametrize("num_fronts", [0, 1])
+async def test_a_stream_that_is_not_read_ends_and_holds_nothing(num_fronts: int) -> None:
+    async with serving(0.2, num_fronts) as (tracker, service, channel):
         call = channel.unary_stream(f"/{SERVICE}/StreamTranslate")(b"")
         await service.has_ended.wait()
         while tracker.calls.num_taken:  # the interceptor ends in later iterations of the loop
@@ -73,8 +87,11 @@ async def test_a_stream_that_is_not_read_ends_and_holds_nothing() -> None:
         assert caught.value.details() == "the client reads its answer too slowly"
 
 
-async def test_answers_that_are_not_read_keep_their_client_from_further_ones() -> None:
-    async with serving(write_seconds=30.0) as (tracker, _, channel):
+@pytest.mark.parametrize("num_fronts", [0, 1])
+async def test_answers_that_are_not_read_keep_their_client_from_further_ones(
+    num_fronts: int,
+) -> None:
+    async with serving(30.0, num_fronts) as (tracker, _, channel):
         tracker.answers = Quota(4 * len(LARGE))
 
         async def ask() -> Any:

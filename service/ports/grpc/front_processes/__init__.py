@@ -1,0 +1,1 @@
+"""Processes that speak gRPC for a server, which itself decides about every call (`group.py`)."""
