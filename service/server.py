@@ -25,6 +25,7 @@ from service.engine.watchdog import Watchdog
 from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
 from service.fronts.google_v3.grpc_service import add_google_v3, google_front
 from service.fronts.grpc.interceptor import Interceptor
+from service.memory.store import MemoryStore
 from service.models.idle import IdleMonitor
 from service.models.lifecycle.opening import in_daemon_thread
 from service.models.lifecycle.reloads import Reloads
@@ -105,6 +106,7 @@ class Server:
         glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
         path = Path(settings.glossary_store) if settings.glossary_store else None
         self._glossary_store = GlossaryStore(path)
+        self._memories = MemoryStore(Path(settings.memory_store) if settings.memory_store else None)
         self._documents = DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits.of(settings), metrics.documents, readers
         )
@@ -113,6 +115,7 @@ class Server:
             glossaries,
             self._glossary_store,
             self._documents,
+            self._memories,
             cache_is_free=settings.cache_free,
         )
         self._servicer = TranslationServicer(self._backend)
@@ -161,6 +164,7 @@ class Server:
         try:
             await self._access.start()
             await self._glossary_store.start()
+            await self._memories.start()
             await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_daemon_thread(models)
@@ -176,6 +180,7 @@ class Server:
             await self._grpc.stop(None)
             await self._access.stop()
             await self._glossary_store.stop()
+            await self._memories.stop()
             await self._close_endpoint()
             raise
         self._start_serving(registry)
@@ -322,6 +327,7 @@ class Server:
             await self._http.close()
         await self._access.stop()
         await self._glossary_store.stop()
+        await self._memories.stop()
         await self._close_endpoint()
         _log.info("stopped")
 

@@ -155,6 +155,12 @@ class Settings:
         "Each server needs its own. Default: in memory.",
         is_optional=True,
     )
+    memory_store: str = _setting(
+        "",
+        "Database (SQLite) of translation memories, created if missing. Default: none can be "
+        "made.",
+        is_optional=True,
+    )
     device: str = _setting(
         "cpu",
         "Device of the models: cpu, cuda, or cuda:1 for the second GPU. A server uses one GPU. "

@@ -10,6 +10,7 @@ from service.documents.document import DocumentLimits
 from service.documents.worker_pool import DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
+from service.memory.store import MemoryStore
 from service.models.registry import Registry
 from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
@@ -33,6 +34,7 @@ class Backend:
     Attributes:
         models: the models; None while they are loading.
         glossary_store: glossaries that clients make.
+        memories: translation memories.
         cache_is_free: whether sentences that the cache answers are not charged.
     """
 
@@ -42,6 +44,7 @@ class Backend:
         glossaries: GlossaryFiles | None = None,
         glossary_store: GlossaryStore | None = None,
         documents: DocumentWorkers | None = None,
+        memories: MemoryStore | None = None,
         *,
         cache_is_free: bool = False,
     ) -> None:
@@ -50,6 +53,7 @@ class Backend:
         self.metrics = metrics
         self.glossaries = glossaries or GlossaryFiles()
         self.glossary_store = glossary_store or GlossaryStore()
+        self.memories = memories or MemoryStore()
         self.documents = documents or DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits(), metrics.documents
         )
@@ -88,6 +92,7 @@ class Backend:
             target_tokens=sum(result.num_target_tokens for result in results),
         )
         note_cached(sum(getattr(result, "num_cached_characters", 0) for result in results))
+        note_memory(sum(len(getattr(result, "memory_matches", ())) for result in results))
 
     def count_outcomes(self, results: Sequence[Result]) -> None:
         """Count the outcome of each text or pair."""
@@ -102,6 +107,12 @@ def note_cached(num_characters: int) -> None:
     """Note the characters that the cache answered for the log, if there are any."""
     if num_characters:
         current_call().facts["cached_characters"] = num_characters
+
+
+def note_memory(num_matches: int) -> None:
+    """Note the sentences that a translation memory translated for the log, if there are any."""
+    if num_matches:
+        current_call().facts["memory_matches"] = num_matches
 
 
 def call_arguments() -> CallArguments:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from service.calls.backend import Backend, note_cached
+from service.calls.backend import Backend, note_cached, note_memory
 from service.calls.call_context import current_call
 from service.calls.charging import charge
 from service.calls.detected_texts import DetectedText, check_target, detected_texts
@@ -36,6 +36,7 @@ class DocumentTotals:
         warnings: the first warnings, at most 100.
         num_warnings: number of all warnings.
         num_cached_characters: characters of sentences that the cache answered.
+        num_memory_matches: sentences that the translation memory translated.
     """
 
     num_source_tokens: int = 0
@@ -45,6 +46,7 @@ class DocumentTotals:
     warnings: list[TranslationWarning] = field(default_factory=list)
     num_warnings: int = 0
     num_cached_characters: int = 0
+    num_memory_matches: int = 0
 
     def add(self, results: Sequence[TextResult]) -> None:
         """Add the results of a batch."""
@@ -57,6 +59,7 @@ class DocumentTotals:
             self.warnings += result.warnings[:room]
             self.num_warnings += len(result.warnings)
             self.num_cached_characters += result.num_cached_characters
+            self.num_memory_matches += len(result.memory_matches)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ async def translate_document(
         source_tokens=totals.num_source_tokens, target_tokens=totals.num_target_tokens
     )
     note_cached(totals.num_cached_characters)
+    note_memory(totals.num_memory_matches)
     if backend.cache_is_free:
         call.grant.give_back(min(totals.num_cached_characters, document.num_characters))
     return TranslatedDocument(written, document.num_segments, totals, route, detected)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.domain.requests import Priority
+from service.memory.pairs import DEFAULT_THRESHOLD
 from service.text.options import LineBreaks
 from service.text.things.things import ALL_KINDS, ThingKind
 from service.translation.options import TranslateOptions
@@ -49,6 +50,8 @@ class TextRequest(ModelRequest):
         glossary: name or id of a glossary; "" for none.
         entries: terms and translations, which have precedence over the glossary's.
         line_breaks: meaning of a line break within a text; None for the default of the format.
+        memory: name of a translation memory; "" for none.
+        memory_threshold: least score of similar pairs that are returned; 1 for none.
     """
 
     allow_pivot: bool | None = None
@@ -60,3 +63,5 @@ class TextRequest(ModelRequest):
     glossary: str = ""
     entries: Sequence[tuple[str, str]] = ()
     line_breaks: LineBreaks | None = None
+    memory: str = ""
+    memory_threshold: float = DEFAULT_THRESHOLD

@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.calls.backend import Backend
 from service.calls.charging import prioritized
 from service.calls.glossaries import find_glossary
+from service.calls.memories import memory_stage
 from service.calls.requests import TextRequest
 from service.common.fairness import in_thread
 from service.errors import InvalidArgumentError
@@ -26,16 +27,18 @@ async def text_stages(
 
     Raises:
         InvalidArgumentError: an option is invalid; names the field.
-        NotFoundError: there is no such glossary.
+        NotFoundError: there is no such glossary or memory.
+        FailedPreconditionError: the server has no memories.
     """
     *before, last = (leg.translator for leg in route.legs)
     defaults = [each.default_options for each in before]
     defaults.append(last.stream_options if streams else last.default_options)
     *first, options = (prioritized(request.options(default), request) for default in defaults)
     languages = route.legs[0].source, route.legs[-1].target
+    memory = await memory_stage(backend, request, languages, last.limits)
     named = await find_glossary(backend, request.glossary, *languages)
     asked = await text_options(request, named)
-    return text_translator(route.translator(*first), asked, languages), options
+    return text_translator(route.translator(*first), asked, languages, memory), options
 
 
 async def text_options(request: TextRequest, named: Glossary = NO_GLOSSARY) -> TextOptions:

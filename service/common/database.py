@@ -9,11 +9,12 @@ from pathlib import Path
 _LOCK_SECONDS = 2.0
 
 
-def open_database(path: Path | None) -> sqlite3.Connection:
+def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Connection:
     """Open a database, or create it, in a transaction that holds its lock.
 
     Args:
         path: path of the file; None for a database in memory.
+        is_shared: whether other connections may use it too.
 
     Raises:
         sqlite3.Error: the file is not a database, can't be written, or is in use by another server.
@@ -24,8 +25,8 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None)
     try:
-        # Exclusive, because two servers would overwrite each other's data.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        if not is_shared:  # two servers would overwrite each other's data
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and fails if it can't write

@@ -247,11 +247,11 @@ class FairExecutor:
     """A thread that takes work from its clients round-robin; a client's work runs in order.
 
     So a client with one piece of work waits for one piece of every other client, however many
-    pieces they have.
+    pieces they have. With several threads, a client's work begins in order.
     """
 
-    def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+    def __init__(self, name: str, num_threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
         self._lock = threading.Lock()
         # By client, the next one first.
         self._waiting: dict[str, deque[Callable[[], None]]] = {}

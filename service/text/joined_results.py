@@ -14,6 +14,7 @@ from service.text.things.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedText
 from service.translation.results import (
+    MemoryMatch,
     SentenceResult,
     TermUse,
     TextResult,
@@ -74,6 +75,8 @@ class JoinedText:
         self._terms: dict[str, TermUse] = {}
         self._confidences: list[SentenceConfidence] = []
         self._warnings: list[TranslationWarning] = []
+        self._memory_matches: list[MemoryMatch] = []
+        self._alternatives: list[MemoryMatch] = []
 
     def add(self, part: TranslatedPart) -> None:
         """Add the next part, which is translated or has failed."""
@@ -104,6 +107,8 @@ class JoinedText:
             self._confidences.append(SentenceConfidence(last.confidence, last.num_target_tokens))
         self._count_terms(part)
         self._warnings += part.warnings
+        self._memory_matches += last.memory_matches
+        self._alternatives += last.alternatives
         self._error = self._error or part.error
         if self._error is None:
             assert part.candidate is not None, "no part failed"
@@ -117,6 +122,10 @@ class JoinedText:
             entry = match.entry
             before = uses.get(entry.source, TermUse(entry.source, entry.forms[0], 0, 0))
             uses[entry.source] = replace(before, count=before.count + 1)
+        for use in part.results[-1][1].terms:  # of a stage below that applies the glossary
+            before = uses.get(use.source, replace(use, count=0, num_applied=0))
+            count, num_applied = before.count + use.count, before.num_applied + use.num_applied
+            uses[use.source] = replace(use, count=count, num_applied=num_applied)
         for source, count in part.used.items():
             use = uses[source]
             uses[source] = replace(use, num_applied=use.num_applied + count)
@@ -142,6 +151,8 @@ class JoinedText:
             confidence=None if error else text_confidence(self._confidences),
             warnings=() if error else self._warnings,
             num_cached_characters=0 if error else self._num_cached_characters,
+            memory_matches=() if error else self._memory_matches,
+            alternatives=() if error else self._alternatives,
         )
 
 

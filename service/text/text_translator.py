@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from model.bundle.carriers import SENTINELS
 from service.text.interface import LinkedTranslator
 from service.text.line_breaks import LineJoiner
@@ -19,6 +21,7 @@ def text_translator(
     sentences: Translator | PivotTranslator,
     options: TextOptions,
     languages: tuple[str, str] = ("", ""),
+    over: Callable[[LinkedTranslator], LinkedTranslator] = lambda below: below,
 ) -> LinkedTranslator:
     """The translator for the texts of a request: stages, or the sentence translator itself.
 
@@ -26,6 +29,7 @@ def text_translator(
         sentences: the sentence translator of the request's route.
         options: what the request asks for.
         languages: BCP-47 codes of the texts and of the translations.
+        over: puts another stage over that of things, terms and letter case.
     """
     translator: LinkedTranslator = sentences
     if options.needs_terms or any(carrier.form == SENTINELS for carrier in sentences.carriers):
@@ -37,6 +41,7 @@ def text_translator(
             carriers=sentences.carriers,
         )
         translator = TermsTranslator(translator, rules, sentences.limits)
+    translator = over(translator)
     if options.mime_type is not MimeType.PLAIN:
         return MarkupTranslator(translator, options, sentences.limits)
     if ThingKind.CODE in options.verbatim:

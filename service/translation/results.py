@@ -118,6 +118,25 @@ class TranslationWarning:
 
 
 @dataclass(frozen=True)
+class MemoryMatch:
+    """A sentence, and a pair of the translation memory for it.
+
+    Attributes:
+        sentence: the sentence, or a line of several.
+        source: source of the pair.
+        target: its translation; of an exact match, adapted to the sentence.
+        score: similarity of the sentence and the source, 0 to 1; 1 for an exact match.
+        memory: name of the memory.
+    """
+
+    sentence: str
+    source: str
+    target: str
+    score: float
+    memory: str
+
+
+@dataclass(frozen=True)
 class TextResult:
     """The result of one text.
 
@@ -140,6 +159,8 @@ class TextResult:
         warnings: what is wrong with translations of its sentences.
         num_cached_characters: characters of sentences that no model had to translate, because of
             the cache; 0 for an error.
+        memory_matches: sentences that the translation memory translated, in order.
+        alternatives: pairs of the memory that are similar to other sentences.
     """
 
     text: str
@@ -156,6 +177,8 @@ class TextResult:
     confidence: float | None = None
     warnings: Sequence[TranslationWarning] = ()
     num_cached_characters: int = 0
+    memory_matches: Sequence[MemoryMatch] = ()
+    alternatives: Sequence[MemoryMatch] = ()
 
 
 def joined_reason(reasons: Collection[FinishReason | None]) -> FinishReason:

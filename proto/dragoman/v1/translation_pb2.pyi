@@ -364,6 +364,8 @@ class TranslateRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    MEMORY_THRESHOLD_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
     model for the region or script, the server uses one for the language: "en" for "en-GB". A code that
@@ -392,6 +394,14 @@ class TranslateRequest(_message.Message):
     characters and Translation.sentences are those of the texts without their tags, but the limits
     also hold for the documents.
     """
+    memory: _builtins.str
+    """The name of one of the caller's translation memories; empty for none. A sentence, or a line of several,
+    that the memory has is not translated by the model: it gets the translation of the memory, in its
+    letter case and with its own numbers and other things, also where a glossary has other terms. Not together with
+    `TranslateOptions.search.target_prefix`.
+    """
+    memory_threshold: _builtins.float
+    """The least score of Translation.alternatives, from 0.5 to 1. At 1, there are none. Not set: 0.75."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, at least one: plain text, each a word, a sentence, a paragraph or a page. A text
@@ -418,12 +428,16 @@ class TranslateRequest(_message.Message):
         options: Global___TranslateOptions | None = ...,
         mime_type: _builtins.str = ...,
         glossary: Global___Glossary | None = ...,
+        memory: _builtins.str = ...,
+        memory_threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold", "glossary", b"glossary", "memory_threshold", b"memory_threshold", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "glossary", b"glossary", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold", "contents", b"contents", "glossary", b"glossary", "memory", b"memory", "memory_threshold", b"memory_threshold", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__memory_threshold: _TypeAlias = _typing.Literal["memory_threshold"]  # noqa: Y015
+    _WhichOneofArgType__memory_threshold: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_threshold) -> _WhichOneofReturnType__memory_threshold | None: ...
 
 Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
 
@@ -440,6 +454,8 @@ class StreamTranslateRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    MEMORY_THRESHOLD_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text, with the same limits as an item of TranslateRequest.contents."""
     source_language_code: _builtins.str
@@ -450,6 +466,10 @@ class StreamTranslateRequest(_message.Message):
     """As in TranslateRequest."""
     mime_type: _builtins.str
     """As in TranslateRequest, but only "text/plain": other formats are refused with INVALID_ARGUMENT."""
+    memory: _builtins.str
+    """As in TranslateRequest."""
+    memory_threshold: _builtins.float
+    """As in TranslateRequest."""
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
         """Options."""
@@ -468,12 +488,16 @@ class StreamTranslateRequest(_message.Message):
         options: Global___TranslateOptions | None = ...,
         mime_type: _builtins.str = ...,
         glossary: Global___Glossary | None = ...,
+        memory: _builtins.str = ...,
+        memory_threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold", "glossary", b"glossary", "memory_threshold", b"memory_threshold", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "glossary", b"glossary", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold", "content", b"content", "glossary", b"glossary", "memory", b"memory", "memory_threshold", b"memory_threshold", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__memory_threshold: _TypeAlias = _typing.Literal["memory_threshold"]  # noqa: Y015
+    _WhichOneofArgType__memory_threshold: _TypeAlias = _typing.Literal["_memory_threshold", b"_memory_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_threshold) -> _WhichOneofReturnType__memory_threshold | None: ...
 
 Global___StreamTranslateRequest: _TypeAlias = StreamTranslateRequest  # noqa: Y015
 
@@ -954,6 +978,8 @@ class Translation(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
+    MEMORY_MATCHES_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -1008,6 +1034,18 @@ class Translation(_message.Message):
         text is checked.
         """
 
+    @_builtins.property
+    def memory_matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
+        """The sentences, or lines of several, whose translation is the memory's, in order. The model did not read
+        them: they count no tokens, and are not in `sentences`.
+        """
+
+    @_builtins.property
+    def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
+        """Similar sentences of the memory, up to three for each sentence that the model translated, the best first.
+        Their translations are as the memory has them.
+        """
+
     def __init__(
         self,
         *,
@@ -1024,16 +1062,58 @@ class Translation(_message.Message):
         confidence: _builtins.float | None = ...,
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
         cached_character_count: _builtins.int = ...,
+        memory_matches: _abc.Iterable[Global___MemoryMatch] | None = ...,
+        alternatives: _abc.Iterable[Global___MemoryMatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "alternatives", b"alternatives", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "memory_matches", b"memory_matches", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class MemoryMatch(_message.Message):
+    """A sentence, and what the translation memory has for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_TEXT_FIELD_NUMBER: _builtins.int
+    TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    sentence: _builtins.str
+    """The sentence as in the text."""
+    source_text: _builtins.str
+    """The text in the memory."""
+    translated_text: _builtins.str
+    """Its translation. In Translation.memory_matches, as it is in `translated_text`."""
+    score: _builtins.float
+    """How similar the sentence and the text are, from 0 to 1, without regard to letter case. 1 in
+    Translation.memory_matches only.
+    """
+    memory: _builtins.str
+    """The name of the memory."""
+    def __init__(
+        self,
+        *,
+        sentence: _builtins.str = ...,
+        source_text: _builtins.str = ...,
+        translated_text: _builtins.str = ...,
+        score: _builtins.float = ...,
+        memory: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "score", b"score", "sentence", b"sentence", "source_text", b"source_text", "translated_text", b"translated_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryMatch: _TypeAlias = MemoryMatch  # noqa: Y015
 
 @_typing.final
 class TranslationWarning(_message.Message):
@@ -1475,6 +1555,7 @@ class TranslateDocumentRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     FILE_NAME_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The file. Text formats have to be UTF-8, unless a byte order mark says otherwise. All text in it may
     have as many characters as all texts of a TranslateRequest (1,000,000 by default); the file is
@@ -1490,6 +1571,8 @@ class TranslateDocumentRequest(_message.Message):
     """As in TranslateRequest."""
     file_name: _builtins.str
     """The file's name. Its extension gives the format."""
+    memory: _builtins.str
+    """As in TranslateRequest. A document has no alternatives."""
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
         """As in TranslateRequest, for each part of the document. Options of the answer (`num_hypotheses`,
@@ -1510,10 +1593,11 @@ class TranslateDocumentRequest(_message.Message):
         options: Global___TranslateOptions | None = ...,
         file_name: _builtins.str = ...,
         glossary: Global___Glossary | None = ...,
+        memory: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "glossary", b"glossary", "memory", b"memory", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1538,6 +1622,7 @@ class TranslateDocumentResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     WARNING_COUNT_FIELD_NUMBER: _builtins.int
     CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
+    MEMORY_MATCH_COUNT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The file."""
     model: _builtins.str
@@ -1560,6 +1645,8 @@ class TranslateDocumentResponse(_message.Message):
     """Number of all warnings."""
     cached_character_count: _builtins.int
     """As in Translation, for all parts."""
+    memory_match_count: _builtins.int
+    """Number of sentences, or lines of several, whose translation is the memory's; equal parts count once."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent: the longest wait and the longest computation of any part."""
@@ -1584,10 +1671,11 @@ class TranslateDocumentResponse(_message.Message):
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
         warning_count: _builtins.int = ...,
         cached_character_count: _builtins.int = ...,
+        memory_match_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_character_count", b"cached_character_count", "content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_character_count", b"cached_character_count", "content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "memory_match_count", b"memory_match_count", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1635,6 +1723,8 @@ class StreamSummary(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     CACHED_CHARACTER_COUNT_FIELD_NUMBER: _builtins.int
+    MEMORY_MATCHES_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1669,6 +1759,14 @@ class StreamSummary(_message.Message):
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationWarning]:
         """As in Translation."""
 
+    @_builtins.property
+    def memory_matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
+        """As in Translation."""
+
+    @_builtins.property
+    def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
+        """As in Translation."""
+
     def __init__(
         self,
         *,
@@ -1686,10 +1784,12 @@ class StreamSummary(_message.Message):
         confidence: _builtins.float | None = ...,
         warnings: _abc.Iterable[Global___TranslationWarning] | None = ...,
         cached_character_count: _builtins.int = ...,
+        memory_matches: _abc.Iterable[Global___MemoryMatch] | None = ...,
+        alternatives: _abc.Iterable[Global___MemoryMatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "alternatives", b"alternatives", "cached_character_count", b"cached_character_count", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "memory_matches", b"memory_matches", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "warnings", b"warnings", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
@@ -2267,6 +2367,310 @@ class AttentionMatrix(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__layer) -> _WhichOneofReturnType__layer | None: ...
 
 Global___AttentionMatrix: _TypeAlias = AttentionMatrix  # noqa: Y015
+
+@_typing.final
+class TranslationMemory(_message.Message):
+    """A translation memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PAIR_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    pair_count: _builtins.int
+    """Number of its pairs of a text and a translation, of all languages."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        pair_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "pair_count", b"pair_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslationMemory: _TypeAlias = TranslationMemory  # noqa: Y015
+
+@_typing.final
+class CreateMemoryRequest(_message.Message):
+    """A request to create a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name: 1 to 100 letters of ASCII, digits, and any of `-_.`, the first a letter or digit. No other
+    memory of the caller has it.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateMemoryRequest: _TypeAlias = CreateMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ListMemoriesRequest(_message.Message):
+    """A request to list the memories."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMemoriesRequest: _TypeAlias = ListMemoriesRequest  # noqa: Y015
+
+@_typing.final
+class ListMemoriesResponse(_message.Message):
+    """The memories of the caller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationMemory]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        memories: _abc.Iterable[Global___TranslationMemory] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memories", b"memories"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMemoriesResponse: _TypeAlias = ListMemoriesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteMemoryRequest(_message.Message):
+    """A request to delete a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteMemoryRequest: _TypeAlias = DeleteMemoryRequest  # noqa: Y015
+
+@_typing.final
+class DeleteMemoryResponse(_message.Message):
+    """The memory is deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteMemoryResponse: _TypeAlias = DeleteMemoryResponse  # noqa: Y015
+
+@_typing.final
+class AddTranslationRequest(_message.Message):
+    """A request to add a translation to a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    SOURCE_TEXT_FIELD_NUMBER: _builtins.int
+    TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    memory: _builtins.str
+    """The name of the memory."""
+    source_text: _builtins.str
+    """The text, at most 2,000 characters: best a sentence, since texts are looked up by sentence and line.
+    Its white space doesn't matter.
+    """
+    translated_text: _builtins.str
+    """Its translation, at most 2,000 characters."""
+    source_language_code: _builtins.str
+    """The language of the text, as a BCP-47 code. A region doesn't matter when texts are looked up; a
+    script does.
+    """
+    target_language_code: _builtins.str
+    """The language of the translation."""
+    def __init__(
+        self,
+        *,
+        memory: _builtins.str = ...,
+        source_text: _builtins.str = ...,
+        translated_text: _builtins.str = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "source_language_code", b"source_language_code", "source_text", b"source_text", "target_language_code", b"target_language_code", "translated_text", b"translated_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddTranslationRequest: _TypeAlias = AddTranslationRequest  # noqa: Y015
+
+@_typing.final
+class AddTranslationResponse(_message.Message):
+    """The translation is in the memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLACED_FIELD_NUMBER: _builtins.int
+    replaced: _builtins.bool
+    """Whether it took the place of another translation of the same text."""
+    def __init__(
+        self,
+        *,
+        replaced: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaced", b"replaced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddTranslationResponse: _TypeAlias = AddTranslationResponse  # noqa: Y015
+
+@_typing.final
+class ImportMemoryRequest(_message.Message):
+    """A request to add the translations of a TMX file to a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    memory: _builtins.str
+    """The name of the memory."""
+    content: _builtins.bytes
+    """The file: TMX of any version, limited by the size of a message. Tags within segments are left out."""
+    source_language_code: _builtins.str
+    """Use this language of each unit as the source. Empty: the unit's `srclang`, or else the header's."""
+    target_language_code: _builtins.str
+    """Use only translations into this language. Empty: into all."""
+    def __init__(
+        self,
+        *,
+        memory: _builtins.str = ...,
+        content: _builtins.bytes = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "memory", b"memory", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportMemoryRequest: _TypeAlias = ImportMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ImportMemoryResponse(_message.Message):
+    """What was imported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDED_COUNT_FIELD_NUMBER: _builtins.int
+    REPLACED_COUNT_FIELD_NUMBER: _builtins.int
+    SKIPPED_COUNT_FIELD_NUMBER: _builtins.int
+    added_count: _builtins.int
+    """Number of pairs that the memory did not have."""
+    replaced_count: _builtins.int
+    """Number of pairs that took the place of another translation of the same text, or equalled it."""
+    skipped_count: _builtins.int
+    """Number of units, or of their translations, that were left out: empty, too long, or without the source
+    language.
+    """
+    def __init__(
+        self,
+        *,
+        added_count: _builtins.int = ...,
+        replaced_count: _builtins.int = ...,
+        skipped_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_count", b"added_count", "replaced_count", b"replaced_count", "skipped_count", b"skipped_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportMemoryResponse: _TypeAlias = ImportMemoryResponse  # noqa: Y015
+
+@_typing.final
+class ExportMemoryRequest(_message.Message):
+    """A request to write a memory as TMX."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMemoryRequest: _TypeAlias = ExportMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ExportMemoryResponse(_message.Message):
+    """A part of a TMX file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """The next bytes."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMemoryResponse: _TypeAlias = ExportMemoryResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

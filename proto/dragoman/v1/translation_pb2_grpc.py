@@ -80,6 +80,36 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.Model.FromString,
                 _registered_method=True)
+        self.CreateMemory = channel.unary_unary(
+                '/dragoman.v1.TranslationService/CreateMemory',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.CreateMemoryRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslationMemory.FromString,
+                _registered_method=True)
+        self.ListMemories = channel.unary_unary(
+                '/dragoman.v1.TranslationService/ListMemories',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ListMemoriesRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ListMemoriesResponse.FromString,
+                _registered_method=True)
+        self.DeleteMemory = channel.unary_unary(
+                '/dragoman.v1.TranslationService/DeleteMemory',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.DeleteMemoryRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.DeleteMemoryResponse.FromString,
+                _registered_method=True)
+        self.AddTranslation = channel.unary_unary(
+                '/dragoman.v1.TranslationService/AddTranslation',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.AddTranslationRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.AddTranslationResponse.FromString,
+                _registered_method=True)
+        self.ImportMemory = channel.unary_unary(
+                '/dragoman.v1.TranslationService/ImportMemory',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ImportMemoryRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ImportMemoryResponse.FromString,
+                _registered_method=True)
+        self.ExportMemory = channel.unary_stream(
+                '/dragoman.v1.TranslationService/ExportMemory',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ExportMemoryRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ExportMemoryResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -162,6 +192,52 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateMemory(self, request, context):
+        """Creates a translation memory. It belongs to the tenant of the key, or to the key; on a server without
+        keys, to everyone. This call, and all others with memories, fail with FAILED_PRECONDITION on a server
+        without a store for them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMemories(self, request, context):
+        """Lists the memories of the caller's tenant or key, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteMemory(self, request, context):
+        """Deletes a memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddTranslation(self, request, context):
+        """Adds a translation, or corrects one: of a text that the memory has, the translation is replaced. The
+        next Translate uses it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportMemory(self, request, context):
+        """Adds the translations of a TMX file, as AddTranslation does. An interrupted import has added some;
+        the same import adds the rest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportMemory(self, request, context):
+        """Writes a memory as a TMX file (version 1.4), in parts that have to be joined.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -209,6 +285,36 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.GetModelRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.Model.SerializeToString,
+            ),
+            'CreateMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateMemory,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.CreateMemoryRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.TranslationMemory.SerializeToString,
+            ),
+            'ListMemories': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMemories,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ListMemoriesRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ListMemoriesResponse.SerializeToString,
+            ),
+            'DeleteMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteMemory,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.DeleteMemoryRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.DeleteMemoryResponse.SerializeToString,
+            ),
+            'AddTranslation': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddTranslation,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.AddTranslationRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.AddTranslationResponse.SerializeToString,
+            ),
+            'ImportMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportMemory,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ImportMemoryRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ImportMemoryResponse.SerializeToString,
+            ),
+            'ExportMemory': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportMemory,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ExportMemoryRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ExportMemoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -455,6 +561,168 @@ class TranslationService:
             '/dragoman.v1.TranslationService/GetModel',
             dragoman_dot_v1_dot_translation__pb2.GetModelRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/CreateMemory',
+            dragoman_dot_v1_dot_translation__pb2.CreateMemoryRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.TranslationMemory.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMemories(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ListMemories',
+            dragoman_dot_v1_dot_translation__pb2.ListMemoriesRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ListMemoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/DeleteMemory',
+            dragoman_dot_v1_dot_translation__pb2.DeleteMemoryRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.DeleteMemoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddTranslation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/AddTranslation',
+            dragoman_dot_v1_dot_translation__pb2.AddTranslationRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.AddTranslationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ImportMemory',
+            dragoman_dot_v1_dot_translation__pb2.ImportMemoryRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ImportMemoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ExportMemory',
+            dragoman_dot_v1_dot_translation__pb2.ExportMemoryRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ExportMemoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

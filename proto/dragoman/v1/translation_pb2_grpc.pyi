@@ -98,6 +98,25 @@ class TranslationServiceStub:
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
     """Describes one model."""
+    CreateMemory: _grpc.UnaryUnaryMultiCallable[_translation_pb2.CreateMemoryRequest, _translation_pb2.TranslationMemory]
+    """Creates a translation memory. It belongs to the tenant of the key, or to the key; on a server without
+    keys, to everyone. This call, and all others with memories, fail with FAILED_PRECONDITION on a server
+    without a store for them.
+    """
+    ListMemories: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListMemoriesRequest, _translation_pb2.ListMemoriesResponse]
+    """Lists the memories of the caller's tenant or key, by name."""
+    DeleteMemory: _grpc.UnaryUnaryMultiCallable[_translation_pb2.DeleteMemoryRequest, _translation_pb2.DeleteMemoryResponse]
+    """Deletes a memory."""
+    AddTranslation: _grpc.UnaryUnaryMultiCallable[_translation_pb2.AddTranslationRequest, _translation_pb2.AddTranslationResponse]
+    """Adds a translation, or corrects one: of a text that the memory has, the translation is replaced. The
+    next Translate uses it.
+    """
+    ImportMemory: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ImportMemoryRequest, _translation_pb2.ImportMemoryResponse]
+    """Adds the translations of a TMX file, as AddTranslation does. An interrupted import has added some;
+    the same import adds the rest.
+    """
+    ExportMemory: _grpc.UnaryStreamMultiCallable[_translation_pb2.ExportMemoryRequest, _translation_pb2.ExportMemoryResponse]
+    """Writes a memory as a TMX file (version 1.4), in parts that have to be joined."""
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -141,6 +160,25 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]  # type: ignore[assignment]
     """Describes one model."""
+    CreateMemory: _aio.UnaryUnaryMultiCallable[_translation_pb2.CreateMemoryRequest, _translation_pb2.TranslationMemory]  # type: ignore[assignment]
+    """Creates a translation memory. It belongs to the tenant of the key, or to the key; on a server without
+    keys, to everyone. This call, and all others with memories, fail with FAILED_PRECONDITION on a server
+    without a store for them.
+    """
+    ListMemories: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListMemoriesRequest, _translation_pb2.ListMemoriesResponse]  # type: ignore[assignment]
+    """Lists the memories of the caller's tenant or key, by name."""
+    DeleteMemory: _aio.UnaryUnaryMultiCallable[_translation_pb2.DeleteMemoryRequest, _translation_pb2.DeleteMemoryResponse]  # type: ignore[assignment]
+    """Deletes a memory."""
+    AddTranslation: _aio.UnaryUnaryMultiCallable[_translation_pb2.AddTranslationRequest, _translation_pb2.AddTranslationResponse]  # type: ignore[assignment]
+    """Adds a translation, or corrects one: of a text that the memory has, the translation is replaced. The
+    next Translate uses it.
+    """
+    ImportMemory: _aio.UnaryUnaryMultiCallable[_translation_pb2.ImportMemoryRequest, _translation_pb2.ImportMemoryResponse]  # type: ignore[assignment]
+    """Adds the translations of a TMX file, as AddTranslation does. An interrupted import has added some;
+    the same import adds the rest.
+    """
+    ExportMemory: _aio.UnaryStreamMultiCallable[_translation_pb2.ExportMemoryRequest, _translation_pb2.ExportMemoryResponse]  # type: ignore[assignment]
+    """Writes a memory as a TMX file (version 1.4), in parts that have to be joined."""
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Translates texts with the models that this server holds."""
@@ -235,5 +273,60 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.Model, _abc.Awaitable[_translation_pb2.Model]]:
         """Describes one model."""
+
+    @_abc_1.abstractmethod
+    def CreateMemory(
+        self,
+        request: _translation_pb2.CreateMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.TranslationMemory, _abc.Awaitable[_translation_pb2.TranslationMemory]]:
+        """Creates a translation memory. It belongs to the tenant of the key, or to the key; on a server without
+        keys, to everyone. This call, and all others with memories, fail with FAILED_PRECONDITION on a server
+        without a store for them.
+        """
+
+    @_abc_1.abstractmethod
+    def ListMemories(
+        self,
+        request: _translation_pb2.ListMemoriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ListMemoriesResponse, _abc.Awaitable[_translation_pb2.ListMemoriesResponse]]:
+        """Lists the memories of the caller's tenant or key, by name."""
+
+    @_abc_1.abstractmethod
+    def DeleteMemory(
+        self,
+        request: _translation_pb2.DeleteMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.DeleteMemoryResponse, _abc.Awaitable[_translation_pb2.DeleteMemoryResponse]]:
+        """Deletes a memory."""
+
+    @_abc_1.abstractmethod
+    def AddTranslation(
+        self,
+        request: _translation_pb2.AddTranslationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.AddTranslationResponse, _abc.Awaitable[_translation_pb2.AddTranslationResponse]]:
+        """Adds a translation, or corrects one: of a text that the memory has, the translation is replaced. The
+        next Translate uses it.
+        """
+
+    @_abc_1.abstractmethod
+    def ImportMemory(
+        self,
+        request: _translation_pb2.ImportMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ImportMemoryResponse, _abc.Awaitable[_translation_pb2.ImportMemoryResponse]]:
+        """Adds the translations of a TMX file, as AddTranslation does. An interrupted import has added some;
+        the same import adds the rest.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportMemory(
+        self,
+        request: _translation_pb2.ExportMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.ExportMemoryResponse], _abc.AsyncIterator[_translation_pb2.ExportMemoryResponse]]:
+        """Writes a memory as a TMX file (version 1.4), in parts that have to be joined."""
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,6 +25,7 @@ from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import (
+    MemoryMatch,
     SentenceHypothesis,
     TermUse,
     TextResult,
@@ -221,6 +222,8 @@ async def add_translation(
         confidence=result.confidence,
         warnings=map(warning, result.warnings),
         cached_character_count=result.num_cached_characters,
+        memory_matches=map(memory_match, result.memory_matches),
+        alternatives=map(memory_match, result.alternatives),
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
@@ -328,6 +331,17 @@ def warning(found: TranslationWarning) -> pb.TranslationWarning:
     """A warning in the contract."""
     kind = pb.WarningKind.Value(f"WARNING_KIND_{found.kind.name}")
     return pb.TranslationWarning(kind=kind, text=found.text, sentence=found.sentence)
+
+
+def memory_match(match: MemoryMatch) -> pb.MemoryMatch:
+    """A sentence and a pair of the translation memory."""
+    return pb.MemoryMatch(
+        sentence=match.sentence,
+        source_text=match.source,
+        translated_text=match.target,
+        score=match.score,
+        memory=match.memory,
+    )
 
 
 def term_use(term: TermUse) -> pb.TermUse:

@@ -36,14 +36,17 @@ def text_request_of(
 ) -> TextRequest:
     """How texts are to be translated. The options are checked for each model that uses them."""
     options, glossary, given = request.options, request.glossary, dict[str, Any]()
-    if not isinstance(request, pb.TranslateDocumentRequest):
+    if isinstance(request, pb.TranslateDocumentRequest):
+        given["memory_threshold"] = 1.0  # without alternatives
+    else:
         given["mime_type"] = request.mime_type
+        given |= given_fields(request, "memory_threshold")
     if options.ByteSize() or glossary.ByteSize():
         verbatim = options.verbatim
         given |= given_fields(options, "allow_pivot", "adapt_letter_case")
         given |= {
             "priority": _priority_of(options),
-            "options": functools.partial(_text_options_over, options, glossary),
+            "options": functools.partial(_text_options_over, options, glossary, request.memory),
             "ignore_tags": options.ignore_tags,
             "verbatim": frozenset(
                 kind
@@ -58,12 +61,13 @@ def text_request_of(
         source=request.source_language_code,
         target=request.target_language_code,
         model=request.model,
+        memory=request.memory,
         **given,
     )
 
 
 def _text_options_over(
-    options: pb.TranslateOptions, glossary: pb.Glossary, default: TranslateOptions
+    options: pb.TranslateOptions, glossary: pb.Glossary, memory: str, default: TranslateOptions
 ) -> TranslateOptions:
     """As `options_of`, after a check of the options that are not the search's."""
     found = options_of(options, default)
@@ -71,6 +75,8 @@ def _text_options_over(
     refuse_unknown(glossary, "glossary")
     if glossary.ByteSize() and options.search.target_prefix:
         raise InvalidArgumentError("glossary", "not together with options.search.target_prefix")
+    if memory and options.search.target_prefix:
+        raise InvalidArgumentError("memory", "not together with options.search.target_prefix")
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service.calls import attention, detect, document, languages, score, stream, translate
-from service.calls.backend import Backend, Result
+from service.calls.backend import Result
 from service.calls.call_context import Context, current_call
 from service.calls.detected_texts import DetectedText
 from service.calls.document import DocumentTotals
@@ -25,10 +25,12 @@ from service.fronts.dragoman.conversions import (
     attention_options_of,
     attention_response,
     finish_reason_of,
+    memory_match,
     score_options_of,
     term_use,
     warning,
 )
+from service.fronts.dragoman.memories import MemoryMethods
 from service.fronts.dragoman.model_descriptions import describe
 from service.fronts.dragoman.requests import model_request_of, text_request_of
 from service.models.routing import Route
@@ -39,11 +41,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 _NOT_OF_DOCUMENTS = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
-class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
+class TranslationServicer(MemoryMethods, translation_pb2_grpc.TranslationServiceServicer):
     """Answers calls of the contract with the use cases, over the parts of a server."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
 
     async def Translate(self, request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
         """Translate all texts, in order."""
@@ -88,6 +87,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             warnings=map(warning, totals.warnings),
             warning_count=totals.num_warnings,
             cached_character_count=totals.num_cached_characters,
+            memory_match_count=totals.num_memory_matches,
         )
         if translated.route is not None:
             _set_models(response, translated.route)
@@ -202,6 +202,8 @@ def _summary(translated: Translated) -> pb.StreamSummary:
         confidence=result.confidence,
         warnings=map(warning, result.warnings),
         cached_character_count=result.num_cached_characters,
+        memory_matches=map(memory_match, result.memory_matches),
+        alternatives=map(memory_match, result.alternatives),
     )
     if translated.route is not None:
         _set_models(summary, translated.route)

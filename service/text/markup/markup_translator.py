@@ -345,6 +345,8 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
         sentences=[sentence for result in results for sentence in result.sentences],
         warnings=[warning for result in results for warning in result.warnings],
         num_cached_characters=sum(result.num_cached_characters for result in results),
+        memory_matches=[match for result in results for match in result.memory_matches],
+        alternatives=[match for result in results for match in result.alternatives],
     )
 
 

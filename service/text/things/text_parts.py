@@ -83,7 +83,7 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[
         rules: the request's rules.
         split_sentences: whether the text is split into sentences.
     """
-    if not may_need_care(text, rules) or not _is_valid(text):
+    if not may_need_care(text, rules) or not is_valid(text):
         yield TextPart("", text)
         return
     copied, between = "", [""]  # what stands before text without care, and that text
@@ -121,7 +121,7 @@ def _segments(
     has_any = "\\" in text or "{%" in text or "{{" in text or "<%" in text
     cuts = has_any and ThingKind.PLACEHOLDER in rules.kinds
     before, is_cut = "", False
-    for segment in _whole_segments(text, rules):
+    for segment in whole_segments(text, rules):
         before += segment.separator
         end = 0
         for match in _CUTS.finditer(segment.text) if cuts else ():
@@ -149,7 +149,7 @@ def _is_quoted(text: str, start: int, end: int) -> bool:
     return bool(before) and bool(after) and before in _QUOTES and after in _QUOTES
 
 
-def _whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:
+def whole_segments(text: str, rules: TermRules) -> Iterator[SourceSentence]:
     """The segments of a text, none of which ends within a thing."""
     if not rules.kinds:
         yield from sentences(text, rules.source)
@@ -177,7 +177,8 @@ def _is_manageable(sentence: ScannedSentence) -> bool:
     return len(sentence.things) <= _MAX_THINGS and len(sentence.terms) <= _MAX_TERMS
 
 
-def _is_valid(text: str) -> bool:
+def is_valid(text: str) -> bool:
+    """Whether a text can be translated: it is Unicode, without the character NUL."""
     try:
         return "\0" not in text and bool(text.encode())
     except UnicodeEncodeError:

@@ -1,0 +1,287 @@
+"""The stage that answers sentences from a translation memory, before glossaries and the model.
+
+A line of several sentences is looked up as a whole first. What the memory does not have goes to the
+translator below: a text without any match unchanged, otherwise what stands between matches. A line
+break is never part of a match, so that documents keep theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, Unpack
+
+from model.bundle.spans import Span
+from service.common.fairness import checkpoint
+from service.domain.requests import FinishReason
+from service.errors import InvalidArgumentError
+from service.memory.pairs import MemoryUse
+from service.text.interface import LinkedTranslator, Stage
+from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
+from service.text.things.scanned import TermRules
+from service.text.things.text_parts import TextPart, is_valid, whole_segments
+from service.text.windows import in_windows
+from service.translation.engine_call import CallArguments, admitted_once
+from service.translation.links import Link
+from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
+from service.translation.preparation import are_long, normalised_lengths
+from service.translation.results import MemoryMatch, TextResult
+from service.translation.segmentation import SourceSentence, whole_text
+from service.translation.translator import StreamDelta
+
+# Parts of texts that are looked up in a turn: some milliseconds, with similar ones some ten.
+_TURN = 8
+# Parts that are in translation together.
+_WINDOW = 256
+_BREAKS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+T = TypeVar("T")
+
+
+class Search(Protocol):
+    """Searches of a request; `service.memory.search.MemorySearch`."""
+
+    def exact(self, text: str) -> MemoryMatch | None:
+        """The pair that translates a text; None without one."""
+        ...
+
+    def similar(self, text: str) -> list[MemoryMatch]:
+        """The pairs that are similar to a text, the best first."""
+        ...
+
+
+class Searchable(Protocol):
+    """Memories that can be searched; `service.memory.store.MemoryStore`."""
+
+    async def search(self, client: str, use: MemoryUse, search: Callable[[Any], T]) -> T:
+        """Run a function with searches of a memory, in a thread."""
+        ...
+
+
+@dataclass
+class LookedUpPart(TranslatedPart):
+    """A part of a text: a match, which has a result, or text between matches.
+
+    Attributes:
+        similar: pairs of the memory that are similar to its sentences.
+    """
+
+    similar: list[MemoryMatch] = field(default_factory=list)
+
+
+class LookUp:
+    """Divides texts by what a memory has, some steps at a time.
+
+    Attributes:
+        is_done: whether all texts are looked up.
+    """
+
+    def __init__(self, texts: Sequence[str], language: str, *, splits: bool, links: bool) -> None:
+        self.is_done = False
+        self._rules = TermRules(language, "")
+        self._splits = splits
+        self._links = links
+        self._search: Search
+        self._steps = self._all(texts)
+
+    def some(self, search: Search) -> list[LookedUpPart]:
+        """The parts that the next steps make."""
+        self._search = search
+        steps = list(itertools.islice(self._steps, _TURN))
+        self.is_done = len(steps) < _TURN
+        return [part for part in steps if part is not None]
+
+    def _all(self, texts: Sequence[str]) -> Iterator[LookedUpPart | None]:
+        for index, text in enumerate(texts):
+            for part in self._parts(text):
+                if part is not None:
+                    part.text_index = index
+                yield part
+
+    def _parts(self, text: str) -> Iterator[LookedUpPart | None]:
+        """The parts of a text, at least one; None after a search."""
+        if not is_valid(text):
+            yield LookedUpPart(TextPart("", text))
+            return
+        between, similar, is_first = list[str](), list[MemoryMatch](), True
+        for line in _lines(self._segments(text)):
+            whole = "".join(itertools.chain(*((s.separator, s.text) for s in line)))
+            whole = whole[len(line[0].separator) :]
+            match = self._search.exact(whole) if len(line) > 1 else None
+            yield None
+            for sentence in line if match is None else [SourceSentence(line[0].separator, whole)]:
+                found = match or (self._search.exact(sentence.text) if sentence.text else None)
+                if found is None:
+                    between += (sentence.separator, sentence.text)
+                    if any(map(str.isalpha, sentence.text)):
+                        similar += self._search.similar(sentence.text)
+                    yield None
+                    continue
+                if any(between):
+                    yield LookedUpPart(TextPart("", "".join(between)), similar=similar)
+                between, similar, is_first = [], [], False
+                yield self._matched(sentence, found)
+        if any(between) or is_first:
+            yield LookedUpPart(TextPart("", "".join(between)), similar=similar)
+
+    def _segments(self, text: str) -> Iterator[SourceSentence]:
+        if self._splits:
+            return whole_segments(text, self._rules)
+        return iter(whole_text(text, self._rules.source))
+
+    def _matched(self, sentence: SourceSentence, match: MemoryMatch) -> LookedUpPart:
+        part = LookedUpPart(TextPart(sentence.separator, sentence.text))
+        link = Link(Span(0, len(sentence.text)), Span(0, len(match.target)))
+        part.take(
+            TextResult(
+                match.target,
+                FinishReason.EOS,
+                links=[link] if self._links else (),
+                memory_matches=[match],
+            ),
+            0.0,
+        )
+        return part
+
+
+def _lines(segments: Iterator[SourceSentence]) -> Iterator[list[SourceSentence]]:
+    """The segments of each line, or cell of a table."""
+    line: list[SourceSentence] = []
+    for segment in segments:
+        if line and not _BREAKS.isdisjoint(segment.separator):
+            yield line
+            line = []
+        line.append(segment)
+    if line:
+        yield line
+
+
+class MemoryTranslator(Stage):
+    """Answers sentences that the memory has, and lets the stage below translate the others.
+
+    Args:
+        below: the translator below.
+        store: the memories.
+        use: what the request asks of its memory.
+        limits: the limits of the translator below.
+    """
+
+    def __init__(
+        self, below: LinkedTranslator, store: Searchable, use: MemoryUse, limits: TranslatorLimits
+    ) -> None:
+        super().__init__(below)
+        self._store = store
+        self._use = use
+        self._limits = limits
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> list[TextResult]:
+        """Translate all texts; as `LinkedTranslator.translate`."""
+        options = options or TranslateOptions()
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        self._limits.check_count("contents", len(texts), "texts")
+        self._limits.check_lengths("contents", names, [len(text) for text in texts])
+        lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
+        self._limits.check_lengths("contents", names, lengths, NORMALISED)
+        joined = [JoinedText() for _ in texts]
+        with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
+            translate = functools.partial(
+                self._translated, options=options, shared=arguments, started_at=time.monotonic()
+            )
+            windows = self._windows(texts, options, arguments)
+            async with contextlib.aclosing(in_windows(windows, translate)) as translated:
+                async for parts in translated:
+                    for part in parts:
+                        await checkpoint()
+                        joined[part.text_index].add(part)
+        return [text.result(name) for text, name in zip(joined, names, strict=True)]
+
+    async def stream(
+        self,
+        text: str,
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        """Translate one text as a stream; as `LinkedTranslator.stream`. A match is one delta."""
+        options = options or TranslateOptions()
+        options.check_streamable()
+        self._limits.check_length("content", len(text))
+        joined, started_at = JoinedText(), time.monotonic()
+        with admitted_once(shared) as arguments:
+            if are_long([text]):
+                await self._below.enter(options, **arguments)
+            async for window in self._windows([text], options, arguments):
+                for part in window:
+                    if part.part.separator:
+                        yield StreamDelta(part.part.separator)
+                    if part.results:
+                        yield StreamDelta(part.results[0][1].text)
+                    else:
+                        async for event in self._streamed(part, options, arguments, started_at):
+                            yield event
+                    joined.add(part)
+        yield joined.result("content")
+
+    async def _streamed(
+        self,
+        part: LookedUpPart,
+        options: TranslateOptions,
+        shared: CallArguments,
+        started_at: float,
+    ) -> AsyncGenerator[StreamDelta, None]:
+        seconds = time.monotonic() - started_at
+        async for event in self._below.stream(part.part.text, options, **shared):
+            if isinstance(event, TextResult):
+                part.take(replace(event, alternatives=part.similar), seconds)
+            else:
+                yield event
+
+    async def _translated(
+        self,
+        parts: Sequence[LookedUpPart],
+        options: TranslateOptions,
+        shared: CallArguments,
+        started_at: float,
+    ) -> Sequence[LookedUpPart]:
+        """Translate what the memory does not have."""
+        others = [part for part in parts if not part.results]
+        seconds = time.monotonic() - started_at
+        for start in range(0, len(others), self._limits.max_texts):
+            some = others[start : start + self._limits.max_texts]
+            texts = [part.part.text for part in some]
+            try:
+                results = await self._below.translate(texts, options, **shared)
+            except InvalidArgumentError as exc:
+                if (index := index_in(exc)) is None:
+                    raise
+                raise renamed(exc, f"contents[{some[index].text_index}]") from exc
+            for part, result in zip(some, results, strict=True):
+                part.take(replace(result, alternatives=part.similar), seconds)
+        return parts
+
+    async def _windows(
+        self, texts: Sequence[str], options: TranslateOptions, shared: CallArguments
+    ) -> AsyncIterator[list[LookedUpPart]]:
+        """The parts of all texts, looked up, some at a time."""
+        client = shared.get("client", "")
+        window: list[LookedUpPart] = []
+        look_up = LookUp(
+            texts, self._use.source, splits=options.split_sentences, links=options.links
+        )
+        while not look_up.is_done:
+            window += await self._store.search(client, self._use, look_up.some)
+            if len(window) >= _WINDOW:
+                yield window
+                window = []
+        if window:
+            yield window

@@ -1,0 +1,113 @@
+"""The types and limits of translation memories."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from model.bundle.languages import Language, is_language_code
+from service.errors import InvalidArgumentError
+
+MAX_MEMORIES = 100
+"""Most memories of one owner."""
+MAX_PAIRS = 2_000_000
+"""Most pairs of one memory."""
+MAX_CHARACTERS = 2_000
+"""Most characters of a text, and of its translation."""
+MAX_OWNER_CHARACTERS = 1_000_000_000
+"""Most characters of all pairs of one owner. The database has about five bytes for each."""
+
+DEFAULT_THRESHOLD = 0.75
+"""Least score of similar pairs, where a request says nothing."""
+LEAST_THRESHOLD = 0.5
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Characters that XML, and so TMX, can't contain; a line break in an old form is none of them.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# The script that a region writes Chinese in.
+_CHINESE = {"cn": "hans", "sg": "hans", "hk": "hant", "mo": "hant", "tw": "hant"}
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """A text and its translation.
+
+    Attributes:
+        source, target: the text and the translation, without white space around them.
+        source_language, target_language: BCP-47 codes.
+    """
+
+    source: str
+    target: str
+    source_language: str
+    target_language: str
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError, which names the field and the limit, for a bad pair."""
+        for name in ("source", "target"):
+            if not is_language_code(getattr(self, f"{name}_language")):
+                raise InvalidArgumentError(f"{name}_language_code", "is no language code")
+        for field, text in (("source_text", self.source), ("translated_text", self.target)):
+            if not text.strip():
+                raise InvalidArgumentError(field, "is empty")
+            if len(text) > MAX_CHARACTERS:
+                raise InvalidArgumentError(
+                    field, f"{len(text):,} characters, the limit is {MAX_CHARACTERS:,}"
+                )
+            if found := _NOT_XML.search(text):
+                raise InvalidArgumentError(
+                    field, f"contains the control character U+{ord(found[0]):04X}"
+                )
+
+
+@dataclass(frozen=True)
+class StoredMemory:
+    """Description of a stored memory.
+
+    Attributes:
+        id: number in the store, which is never used again.
+        name: name that the owner chose.
+        num_pairs: number of pairs.
+    """
+
+    id: int
+    name: str
+    num_pairs: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What a request asks of a memory.
+
+    Attributes:
+        memory: the memory.
+        source, target: BCP-47 codes of the languages.
+        threshold: least score of similar pairs; 1 for none.
+    """
+
+    memory: StoredMemory
+    source: str
+    target: str
+    threshold: float = 1.0
+
+
+def languages_key(source: str, target: str) -> str:
+    """The name of a pair of languages, by which pairs are found: a region does not count."""
+    return f"{_language(source)} {_language(target)}"
+
+
+def checked_name(name: str) -> str:
+    """The name of a new memory. Raises InvalidArgumentError if it can't be one."""
+    if not _NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            "name", "must have 1 to 100 letters of ASCII, digits, and -_. after the first of these"
+        )
+    return name
+
+
+def _language(code: str) -> str:
+    language = Language.parse(code)
+    scripts = {subtag for subtag in language.subtags if len(subtag) == 4 and subtag.isalpha()}
+    if language.code == "zh" and not scripts:
+        scripts = {_CHINESE[region] for region in language.subtags & _CHINESE.keys()}
+    return "-".join([language.code, *sorted(scripts)])

@@ -1,0 +1,125 @@
+"""Finds the pairs whose source is similar to a sentence, by features that both have.
+
+An index of SQLite (FTS5) has the pairs of each feature: a word, or two neighbours. A sentence asks
+for its own features, and those that few pairs have say the most. The best candidates are compared
+letter by letter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rapidfuzz import fuzz, process
+
+from service.memory.wording import Wording, normalised
+
+MAX_FOUND = 3
+"""Most pairs that are found for a sentence."""
+
+TABLE = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS features "
+    "USING fts5(names, content = '', detail = 'none', columnsize = 0)"
+)
+# Longer sentences have no similar ones.
+_MAX_CHARACTERS = 500
+# A feature of so many pairs says little, and the index is read no further.
+_COMMON = 256
+_MAX_FEATURES = 40
+_MAX_PAIRS = 4_000  # read from the index for a sentence, each feature's counted
+_MAX_COMPARED = 128
+_SECONDS = 0.1
+_MAX_KNOWN_COMMON = 100_000
+# Other letter case, or other things: similar, but not the same.
+_MOST_SCORE = 0.99
+
+
+class SimilarPairs:
+    """The similar pairs of a database. Its methods run in the threads of the store.
+
+    Which features are common is remembered: a feature that is common stays so.
+    """
+
+    def __init__(self) -> None:
+        self._common: dict[str, None] = {}
+
+    def find(
+        self,
+        connection: sqlite3.Connection,
+        memory: int,
+        languages: str,
+        wording: Wording,
+        least: float,
+    ) -> list[tuple[float, str, str]]:
+        """The most similar pairs, the best first: score, source and translation.
+
+        Args:
+            connection: connection to the database.
+            memory: id of the memory.
+            languages: name of the pair of languages.
+            wording: the sentence.
+            least: least score.
+        """
+        if len(wording.text) > _MAX_CHARACTERS:
+            return []
+        counts = self._counts(connection, feature_names(memory, languages, wording))
+        ids = [pair for pair, _ in counts.most_common(_MAX_COMPARED)]
+        marks = ",".join("?" * len(ids))
+        rows = connection.execute(
+            f"SELECT source, target FROM pairs WHERE id IN ({marks}) AND memory = ?", (*ids, memory)
+        ).fetchall()
+        folded = [normalised(source).casefold() for source, _ in rows]
+        found = process.extract(
+            wording.folded, folded, scorer=fuzz.ratio, score_cutoff=100 * least, limit=MAX_FOUND
+        )
+        return [(min(_MOST_SCORE, score / 100), *rows[index]) for _, score, index in found]
+
+    def _counts(self, connection: sqlite3.Connection, names: Sequence[str]) -> Counter[int]:
+        """How many of the features each pair has, of those that few have."""
+        counts: Counter[int] = Counter()
+        ends, num_read = time.monotonic() + _SECONDS, 0
+        reserve: list[int] = []  # if all features are common
+        rare = [name for name in names if name not in self._common]
+        for name in rare[:_MAX_FEATURES] or names[:1]:
+            rows = connection.execute(
+                "SELECT rowid FROM features WHERE features MATCH ? LIMIT ?", (name, _COMMON)
+            ).fetchall()
+            num_read += len(rows)
+            if len(rows) < _COMMON:
+                counts.update(row[0] for row in rows)
+            else:
+                self._remember(name)
+                reserve = reserve or [row[0] for row in rows]
+            if num_read > _MAX_PAIRS or time.monotonic() > ends:
+                break
+        return counts or Counter(reserve)
+
+    def _remember(self, name: str) -> None:
+        self._common[name] = None
+        while len(self._common) > _MAX_KNOWN_COMMON:
+            self._common.pop(next(iter(self._common)), None)
+
+
+def feature_names(memory: int, languages: str, wording: Wording) -> list[str]:
+    """The names in the index of a text's features, which no other memory shares."""
+    return [_name(f"{memory} {languages} {feature}") for feature in wording.features()]
+
+
+def add(connection: sqlite3.Connection, pair: int, names: Iterable[str]) -> None:
+    """Add a pair to the index."""
+    connection.execute("INSERT INTO features (rowid, names) VALUES (?, ?)", (pair, " ".join(names)))
+
+
+def remove(connection: sqlite3.Connection, pair: int, names: Iterable[str]) -> None:
+    """Remove a pair, which was added with the same names."""
+    connection.execute(
+        "INSERT INTO features (features, rowid, names) VALUES ('delete', ?, ?)",
+        (pair, " ".join(names)),
+    )
+
+
+def _name(feature: str) -> str:
+    return "f" + hashlib.blake2b(feature.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,255 @@
+"""Translation memories in SQLite: each visible to its owner, bounded, and used while they grow.
+
+One thread writes; others read, each with a connection of its own, what was committed last. Nothing
+of a memory is kept outside of the database, so a correction counts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from service.common.database import check_version, open_database
+from service.common.fairness import FairExecutor
+from service.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    StartupError,
+)
+from service.memory.pairs import MAX_MEMORIES, MemoryUse, StoredMemory, TextPair, checked_name
+from service.memory.search import MemorySearch
+from service.memory.similar import SimilarPairs
+from service.memory.tables import (
+    PAIR,
+    TABLES,
+    VERSION,
+    add_pairs,
+    delete_memory,
+    find_memory,
+    remove_some,
+)
+
+_BATCH = 500  # pairs of a transaction, or of a page: some ten milliseconds
+_READERS = 2
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """Creates, fills, searches and deletes memories, in threads.
+
+    All methods raise FailedPreconditionError without a path, and those with a name NotFoundError if
+    the owner has no such memory.
+
+    Args:
+        path: path of the database, which is created if it does not exist; None for no memories.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._similar = SimilarPairs()
+        self._writing = FairExecutor("memory writer")
+        self._reading = FairExecutor("memory reader", _READERS)
+        self._writer: sqlite3.Connection | None = None
+        self._readers: list[sqlite3.Connection] = []
+        self._of_thread = threading.local()
+        self._cleaning: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the database, if there is one.
+
+        Raises:
+            StartupError: the file is no database, or can't be written.
+        """
+        if self._path is None:
+            return
+        try:
+            self._writer = await self._writing.run(self._open, "")
+        except (sqlite3.Error, OSError, ValueError) as exc:
+            raise StartupError(f"--memory-store: {self._path}: {exc}") from exc
+        self._clean()  # what a server that was killed had not deleted yet
+
+    async def stop(self) -> None:
+        """Close the database."""
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._cleaning
+        await asyncio.gather(
+            self._writing.run(self._close_writer, ""), self._reading.run(self._close_readers, "")
+        )
+
+    # --- memories --------------------------------------------------------------------------------
+
+    async def create(self, owner: str, name: str) -> StoredMemory:
+        """Create a memory.
+
+        Raises:
+            InvalidArgumentError: the name is invalid or taken, or the owner has too many memories.
+        """
+        checked_name(name)
+
+        def work(connection: sqlite3.Connection) -> StoredMemory:
+            [(count, taken)] = connection.execute(
+                "SELECT count(*), coalesce(sum(name = ?), 0) FROM memories WHERE owner = ?",
+                (name, owner),
+            )
+            if taken:
+                raise InvalidArgumentError("name", f"there is a memory {name!r} already")
+            if count >= MAX_MEMORIES:
+                raise InvalidArgumentError("name", f"there are {count:,} memories, the limit")
+            values = (owner, name, time.time())
+            connection.execute(
+                "INSERT INTO memories (owner, name, created) VALUES (?, ?, ?)", values
+            )
+            return find_memory(connection, owner, name, "name")
+
+        return await self._write(owner, work)
+
+    async def memories(self, owner: str) -> list[StoredMemory]:
+        """All memories of an owner, by name."""
+        query = "SELECT id, name, num_pairs FROM memories WHERE owner = ? ORDER BY name"
+        return await self._read(
+            owner, lambda db: [StoredMemory(*row) for row in db.execute(query, (owner,))]
+        )
+
+    async def find(self, owner: str, name: str, field: str = "memory") -> StoredMemory:
+        """A memory by its name; `field` is the name's, for errors."""
+        return await self._read(owner, lambda db: find_memory(db, owner, name, field))
+
+    async def delete(self, owner: str, name: str) -> None:
+        """Delete a memory. Its pairs are removed from the database in the background."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            memory = find_memory(connection, owner, name, "name")
+            delete_memory(connection, memory.id)
+
+        await self._write(owner, work)
+        self._clean()
+
+    # --- pairs -----------------------------------------------------------------------------------
+
+    async def add(self, owner: str, name: str, pairs: Sequence[TextPair]) -> int:
+        """Add pairs; of a source that the memory has, the translation is replaced.
+
+        Returns:
+            The number of pairs that were new.
+
+        Raises:
+            InvalidArgumentError: a pair is invalid, or a limit is exceeded. Batches of pairs before
+                it have been added.
+        """
+        num_new = 0
+        for start in range(0, len(pairs), _BATCH):
+            batch = pairs[start : start + _BATCH]
+            num_new += await self._write(
+                owner, lambda db, batch=batch: add_pairs(db, owner, name, batch)
+            )
+        return num_new
+
+    async def pairs(self, owner: str, name: str) -> AsyncIterator[list[TextPair]]:
+        """All pairs of a memory, some at a time."""
+        memory = await self.find(owner, name, "name")
+        query = f"SELECT id, {PAIR} FROM pairs WHERE memory = ? AND id > ? ORDER BY id LIMIT ?"
+        last = 0
+        while True:
+            values = (memory.id, last, _BATCH)
+            rows = await self._read(
+                owner, lambda db, values=values: db.execute(query, values).fetchall()
+            )
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield [TextPair(*row[1:]) for row in rows]
+
+    async def search(self, client: str, use: MemoryUse, search: Callable[[MemorySearch], T]) -> T:
+        """Run a function with searches of a memory, in a thread that reads.
+
+        Args:
+            client: name of the client, whose searches take turns with those of others.
+            use: what the request asks.
+            search: the function, of some milliseconds.
+        """
+        return await self._read(client, lambda db: search(MemorySearch(db, self._similar, use)))
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    async def _write(self, owner: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._check()
+
+        def within() -> T:
+            assert self._writer is not None, "it is started"
+            with _transaction(self._writer) as connection:
+                return work(connection)
+
+        return await self._writing.run(within, owner)
+
+    async def _read(self, client: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._check()
+        return await self._reading.run(lambda: work(self._reader()), client)
+
+    def _check(self) -> None:
+        if self._writer is None:
+            raise FailedPreconditionError(
+                "this server keeps no translation memories; its setting --memory-store names a file"
+            )
+
+    def _open(self) -> sqlite3.Connection:
+        connection = open_database(self._path, is_shared=True)
+        try:
+            check_version(connection, VERSION)
+            for table in TABLES:
+                connection.execute(table)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reader(self) -> sqlite3.Connection:
+        """The connection of the running thread."""
+        found: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
+        if found is None:
+            # Closed by another thread, when none reads any more.
+            found = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+            found.execute("PRAGMA query_only = ON")
+            self._of_thread.connection = found
+            self._readers.append(found)
+        return found
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
+
+    # --- deleted memories ------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        if self._cleaning is None or self._cleaning.done():
+            self._cleaning = asyncio.create_task(self._remove_deleted(), name="memory cleaning")
+
+    async def _remove_deleted(self) -> None:
+        while await self._write("", lambda db: remove_some(db, _BATCH)):
+            pass
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
