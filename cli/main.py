@@ -22,6 +22,7 @@ from cli.import_model import import_model
 from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
+from cli.memory import memory_app
 from cli.models import models
 from cli.plan.command import plan
 from cli.pull import pull
@@ -86,6 +87,7 @@ for command in (
 app.command("import")(import_model)
 app.add_typer(keys_app, name="keys")
 app.add_typer(load_app, name="load")
+app.add_typer(memory_app, name="memory")
 
 if __name__ == "__main__":
     app()

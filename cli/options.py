@@ -121,6 +121,14 @@ GlossaryName = Annotated[
     str, typer.Option(metavar="NAME", help="Name of a glossary of the server.")
 ]
 
+MemoryName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Name of a translation memory of the server, whose translations come first.",
+    ),
+]
+
 Verbatim = Annotated[
     bool,
     typer.Option(help="Keep placeholders, URLs, numbers and the like, or leave them to the model."),
@@ -167,6 +175,7 @@ def _call_options(
     allow_pivot: AllowPivot = None,
     glossary: GlossaryFile = None,
     glossary_name: GlossaryName = "",
+    memory: MemoryName = "",
     verbatim: Verbatim = True,
     adapt_case: AdaptCase = True,
     line_breaks: LineBreaks = None,
@@ -179,6 +188,7 @@ def _call_options(
         search=Search(beam_size=beam_size),
         allow_pivot=allow_pivot,
         glossary=_read_glossary(glossary, glossary_name),
+        memory=memory,
         verbatim=None if verbatim else VerbatimKinds.none(),
         adapt_letter_case=None if adapt_case else False,
         line_breaks=line_breaks,

@@ -157,8 +157,7 @@ class Settings:
     )
     memory_store: str = _setting(
         "",
-        "Database (SQLite) of translation memories, created if missing. Default: none can be "
-        "made.",
+        "Database (SQLite) of translation memories, created if missing. Default: none can be made.",
         is_optional=True,
     )
     device: str = _setting(

@@ -61,6 +61,8 @@ class TextArguments(SearchArguments, total=False):
         adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
         line_breaks: "keep", "join" (a line break within a paragraph is a space) or "auto" (join
             paragraphs that are wrapped at one width); by default as the format has them.
+        memory: name of a translation memory.
+        memory_threshold: least score of alternatives from the memory, from 0.5 to 1.
     """
 
     split_sentences: bool | None
@@ -69,6 +71,8 @@ class TextArguments(SearchArguments, total=False):
     verbatim: VerbatimKinds | None
     adapt_letter_case: bool | None
     line_breaks: str | None
+    memory: str
+    memory_threshold: float | None
 
 
 class TranslateArguments(TextArguments, total=False):

@@ -167,16 +167,19 @@ class BaseClient:
     ) -> PreparedCall[TranslationBatch]:
         names, left = _parted("translate", TranslateArguments, arguments)
         glossary, mime_type = left.pop("glossary", None), left.pop("mime_type", "")
+        memory = _memory(left)
         request, unsent = requests.translate_request(
             texts, *names, mime_type, requests.options(**left), glossary
         )
+        requests.add_memory(request, *memory)
         read = functools.partial(conversions.batch, unsent=unsent)
         return self._call(self._stub.Translate, request, read, arguments)
 
     def _stream_call(self, text: str, arguments: TextArguments) -> PreparedCall[str | StreamEnd]:
         names, left = _parted("stream", TextArguments, arguments)
-        glossary = left.pop("glossary", None)
+        glossary, memory = left.pop("glossary", None), _memory(left)
         request = requests.stream_request(text, *names, requests.options(**left), glossary)
+        requests.add_memory(request, *memory)
 
         def read(response: pb.StreamTranslateResponse, _: Metadata) -> str | StreamEnd:
             return conversions.stream_event(response)
@@ -211,8 +214,10 @@ class BaseClient:
         self, content: bytes, file_name: str, arguments: TextArguments
     ) -> PreparedCall[DocumentTranslation]:
         names, left = _parted("translate_document", TextArguments, arguments)
-        glossary, options = left.pop("glossary", None), requests.options(**left)
+        glossary, memory = left.pop("glossary", None), _memory(left)
+        options = requests.options(**left)
         request = requests.document_request(content, file_name, *names, options, glossary)
+        requests.add_memory(request, *memory)
         return self._call(self._stub.TranslateDocument, request, conversions.document, arguments)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
@@ -253,6 +258,11 @@ class BaseClient:
             *trace_context(),
         )
         return PreparedCall(method, request, metadata, retries, read)
+
+
+def _memory(arguments: dict[str, Any]) -> tuple[str, float | None]:
+    """Take the translation memory and its threshold out of some arguments."""
+    return arguments.pop("memory", ""), arguments.pop("memory_threshold", None)
 
 
 def _parted(

@@ -16,12 +16,9 @@ that the name resolves to (`dns:///dragoman.example:50051`). Every other failure
 
 from __future__ import annotations
 
-import asyncio
-import time
+import contextlib
 from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import TypeVar, Unpack
-
-import grpc
+from typing import Unpack
 
 from dragoman.arguments import (
     AttentionArguments,
@@ -30,7 +27,8 @@ from dragoman.arguments import (
     TextArguments,
     TranslateArguments,
 )
-from dragoman.base_client import BaseClient, PreparedCall
+from dragoman.memories import MemoryImport, MemoryInfo, MemoryMatch
+from dragoman.memory_methods import AsyncMemoryMethods, MemoryMethods
 from dragoman.models import LanguageGroup, ModelInfo, ModelLimits
 from dragoman.options import Glossary, Sampling, Search, VerbatimKinds
 from dragoman.results import (
@@ -67,6 +65,9 @@ __all__ = [
     "Glossary",
     "Hypothesis",
     "LanguageGroup",
+    "MemoryImport",
+    "MemoryInfo",
+    "MemoryMatch",
     "ModelInfo",
     "ModelLimits",
     "PairScore",
@@ -86,10 +87,8 @@ __all__ = [
     "VerbatimKinds",
 ]
 
-T = TypeVar("T")
 
-
-class Client(BaseClient):
+class Client(MemoryMethods):
     """A client for threaded programs. All threads may share one.
 
     Args:
@@ -102,8 +101,6 @@ class Client(BaseClient):
             (UserWarning) if it goes to another machine without `tls`.
         tls: how to connect to a server that speaks TLS; None for plain text.
     """
-
-    _grpc = grpc
 
     def translate(
         self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]
@@ -136,20 +133,7 @@ class Client(BaseClient):
         Raises:
             TranslationError: the call failed, perhaps after some pieces.
         """
-        call = self._stream_call(text, arguments)
-        while True:
-            attempt = call.start()
-            has_begun = False
-            try:
-                for response in attempt:
-                    has_begun = True
-                    yield call.result(response, ())
-                return
-            except grpc.RpcError as exc:
-                pause = call.pause(exc, has_begun=has_begun)
-            finally:
-                attempt.cancel()
-            time.sleep(pause)
+        yield from self._events(self._stream_call(text, arguments))
 
     def score(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
@@ -251,20 +235,9 @@ class Client(BaseClient):
         """Close."""
         self.close()
 
-    def _make(self, call: PreparedCall[T]) -> T:
-        while True:
-            try:
-                response, attempt = call.start(call.method.with_call)
-                return call.result(response, attempt.trailing_metadata())
-            except grpc.RpcError as exc:
-                pause = call.pause(exc)
-            time.sleep(pause)
 
-
-class AsyncClient(BaseClient):
+class AsyncClient(AsyncMemoryMethods):
     """A client for asyncio. Arguments and methods are those of `Client`."""
-
-    _grpc = grpc.aio
 
     async def translate(
         self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]
@@ -284,20 +257,10 @@ class AsyncClient(BaseClient):
         Raises:
             TranslationError: the call failed, perhaps after some pieces.
         """
-        call = self._stream_call(text, arguments)
-        while True:
-            attempt = call.start()
-            has_begun = False
-            try:
-                async for response in attempt:
-                    has_begun = True
-                    yield call.result(response, ())
-                return
-            except grpc.aio.AioRpcError as exc:
-                pause = call.pause(exc, has_begun=has_begun)
-            finally:
-                attempt.cancel()
-            await asyncio.sleep(pause)
+        events = self._events(self._stream_call(text, arguments))
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
 
     async def score(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
@@ -374,12 +337,3 @@ class AsyncClient(BaseClient):
     async def __aexit__(self, *error: object) -> None:
         """Close."""
         await self.close()
-
-    async def _make(self, call: PreparedCall[T]) -> T:
-        while True:
-            attempt = call.start()
-            try:
-                return call.result(await attempt, await attempt.trailing_metadata())
-            except grpc.aio.AioRpcError as exc:
-                pause = call.pause(exc)
-            await asyncio.sleep(pause)

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from dragoman.memories import MemoryMatch
 from dragoman.models import LanguageGroup, ModelInfo, ModelLimits
 from dragoman.options import Search
 from dragoman.results import (
@@ -78,6 +79,8 @@ def translation(message: pb.Translation) -> Translation:
         confidence=_confidence(message),
         warnings=_warnings(message.warnings),
         num_cached_characters=message.cached_character_count,
+        memory_matches=_memory_matches(message.memory_matches),
+        alternatives=_memory_matches(message.alternatives),
     )
 
 
@@ -90,6 +93,13 @@ def _warnings(messages: Iterable[pb.TranslationWarning]) -> tuple[TranslationWar
             item.text,
             item.sentence,
         )
+        for item in messages
+    )
+
+
+def _memory_matches(messages: Iterable[pb.MemoryMatch]) -> tuple[MemoryMatch, ...]:
+    return tuple(
+        MemoryMatch(item.sentence, item.source_text, item.translated_text, item.score, item.memory)
         for item in messages
     )
 
@@ -231,6 +241,7 @@ def document(message: pb.TranslateDocumentResponse, trailing: Metadata = ()) -> 
         warnings=_warnings(message.warnings),
         num_warnings=message.warning_count,
         num_cached_characters=message.cached_character_count,
+        num_memory_matches=message.memory_match_count,
     )
 
 
@@ -265,6 +276,8 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         confidence=_confidence(message),
         warnings=_warnings(message.warnings),
         num_cached_characters=message.cached_character_count,
+        memory_matches=_memory_matches(message.memory_matches),
+        alternatives=_memory_matches(message.alternatives),
     )
 
 

@@ -108,6 +108,18 @@ def _add_glossary(
         )
 
 
+def add_memory(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.TranslateDocumentRequest,
+    name: str,
+    threshold: float | None,
+) -> None:
+    """Add the translation memory to a request."""
+    request.memory = string("memory", name)
+    if threshold is not None and not isinstance(request, pb.TranslateDocumentRequest):
+        _require("memory_threshold", threshold, numbers.Real, "a number")
+        request.memory_threshold = float(threshold)
+
+
 def score_request(
     pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
 ) -> tuple[pb.ScoreRequest, dict[int, TranslationError]]:

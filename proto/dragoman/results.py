@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import grpc
 
+from dragoman.memories import MemoryMatch
+
 
 class FinishReason(enum.Enum):
     """Why a translation ended. The values are the contract's numbers."""
@@ -180,6 +182,8 @@ class Translation:
         confidence: the mean of the sentences' confidences; None if the server gives none.
         warnings: what is wrong with translations of its sentences.
         num_cached_characters: characters of sentences that the server's response cache answered.
+        memory_matches: sentences whose translation is the translation memory's.
+        alternatives: similar sentences of the memory, for sentences that the model translated.
     """
 
     text: str
@@ -195,6 +199,8 @@ class Translation:
     confidence: float | None = None
     warnings: tuple[TranslationWarning, ...] = ()
     num_cached_characters: int = 0
+    memory_matches: tuple[MemoryMatch, ...] = ()
+    alternatives: tuple[MemoryMatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,7 @@ class DocumentTranslation:
         warnings: as in `Translation`, for all parts: the first 100.
         num_warnings: number of all warnings.
         num_cached_characters: as in `Translation`, for all parts.
+        num_memory_matches: sentences whose translation is the memory's.
     """
 
     content: bytes
@@ -252,6 +259,7 @@ class DocumentTranslation:
     warnings: tuple[TranslationWarning, ...] = ()
     num_warnings: int = 0
     num_cached_characters: int = 0
+    num_memory_matches: int = 0
 
 
 @dataclass(frozen=True)
@@ -364,6 +372,8 @@ class StreamEnd:
     confidence: float | None = None
     warnings: tuple[TranslationWarning, ...] = ()
     num_cached_characters: int = 0
+    memory_matches: tuple[MemoryMatch, ...] = ()
+    alternatives: tuple[MemoryMatch, ...] = ()
 
 
 class DetectedLanguage(NamedTuple):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 
+from model.bundle.languages import is_language_code
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.calls.requests import TextRequest
+from service.common.fairness import checkpoint, in_thread
 from service.errors import InvalidArgumentError
+from service.memory import tmx
 from service.memory.memory_translator import MemoryTranslator
 from service.memory.pairs import LEAST_THRESHOLD, MemoryUse, StoredMemory, TextPair
 from service.text.interface import LinkedTranslator
@@ -60,3 +65,51 @@ async def add_translation(backend: Backend, memory: str, pair: TextPair) -> bool
     """Add a pair; returns whether the memory did not have its source. Raises DragomanError."""
     pair.check()
     return bool(await backend.memories.add(_owner(), memory, [pair]))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        num_added: pairs that the memory did not have.
+        num_replaced: pairs whose source the memory had.
+        num_skipped: units or translations of the file that were left out.
+    """
+
+    num_added: int
+    num_replaced: int
+    num_skipped: int
+
+
+async def import_memory(
+    backend: Backend, memory: str, content: bytes, languages: tuple[str, str]
+) -> Imported:
+    """Add the pairs of a TMX file to a memory.
+
+    Args:
+        languages: source and target language of the pairs; "" for those of the file.
+
+    Raises:
+        DragomanError: the file can't be read, or there is no such memory, or it becomes too large.
+    """
+    for name, code in zip(("source", "target"), languages, strict=True):
+        if code and not is_language_code(code):
+            raise InvalidArgumentError(f"{name}_language_code", "is no language code")
+    await backend.memories.find(_owner(), memory)
+    found = await backend.documents.read_tmx(content, languages, current_call().client)
+    num_pairs = num_added = 0
+    for batch in found.batches():
+        num_added += await backend.memories.add(_owner(), memory, batch)
+        num_pairs += len(batch)
+        await checkpoint()
+    return Imported(num_added, num_pairs - num_added, found.num_skipped)
+
+
+async def export_memory(backend: Backend, name: str) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a TMX file with the pairs of a memory. Raises DragomanError."""
+    part = tmx.HEAD
+    async for pairs in backend.memories.pairs(_owner(), name):
+        yield part
+        part = await in_thread(functools.partial(tmx.tmx_units, pairs))
+    yield part + tmx.TAIL

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.text_batches import batches
+from service.memory.pairs import TextPair
 from service.text.options import MimeType
 
 READY = b"ready"
@@ -29,8 +30,12 @@ STATUS = struct.Struct("<ix")
 the bytes before are not a complete answer."""
 NOT_FORKED = -1
 """Replaces a status if no worker could be forked."""
+MAX_CHARACTER_RATIO = 2
+"""Most characters in the pairs of a TMX file for each of its bytes. A source is in the file once,
+and in a pair with each of its translations."""
 
 _SAMPLE_CHARACTERS = 4_000
+_BATCH_PAIRS = 200
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class DocumentWork:
         max_characters: most characters of all different texts together.
         translations: translations of the different texts, with a line of `encode_texts` for each
             batch of `DocumentTexts`; None to read the file.
+        languages: source and target language of the pairs to read from a TMX file, "" for those of
+            the file; None for a document.
     """
 
     file_name: str
@@ -50,6 +57,7 @@ class DocumentWork:
     limits: DocumentLimits
     max_characters: int
     translations: Sequence[bytes] | None = None
+    languages: tuple[str, str] | None = None
 
     def encode(self) -> bytes:
         """Encode the work for `read_from`."""
@@ -60,6 +68,7 @@ class DocumentWork:
             "max_characters": self.max_characters,
             "file_bytes": len(self.file),
             "num_lines": None if lines is None else len(lines),
+            "languages": self.languages,
         }
         return b"".join([_encode(head), b"\n", self.file, *(lines or ())])
 
@@ -74,6 +83,7 @@ class DocumentWork:
             DocumentLimits(**head["limits"]),
             head["max_characters"],
             None if num_lines is None else [stream.readline() for _ in range(num_lines)],
+            None if head["languages"] is None else tuple(head["languages"]),
         )
 
 
@@ -117,12 +127,37 @@ class DocumentTexts:
 
 
 @dataclass(frozen=True)
+class MemoryPairs:
+    """The pairs of a TMX file, in batches.
+
+    Attributes:
+        num_skipped: number of units or translations that were left out.
+        lines: batches of pairs.
+    """
+
+    num_skipped: int
+    lines: Sequence[bytes]
+
+    @classmethod
+    def of(cls, pairs: Sequence[TextPair], num_skipped: int) -> MemoryPairs:
+        """Some pairs."""
+        rows = [dataclasses.astuple(pair) for pair in pairs]
+        starts = range(0, len(rows), _BATCH_PAIRS)
+        return cls(num_skipped, [_encode(rows[start : start + _BATCH_PAIRS]) for start in starts])
+
+    def batches(self) -> Iterator[list[TextPair]]:
+        """Yield the pairs of each batch."""
+        for line in self.lines:
+            yield [TextPair(*row) for row in _decode(line)]
+
+
+@dataclass(frozen=True)
 class Answer:
     """The result of a worker.
 
     Attributes:
-        kind: "texts", "file", "refused" (by the reader), "memory" (too little) or "failed" (a
-            defect).
+        kind: "texts", "pairs", "file", "refused" (by the reader), "memory" (too little) or "failed"
+            (a defect).
         facts: fields of that kind.
         content: bytes of that kind.
     """
@@ -151,6 +186,17 @@ class Answer:
             "sample": texts.sample,
         }
         return cls("texts", facts, b"\n".join(texts.lines))
+
+    @classmethod
+    def of_pairs(cls, found: MemoryPairs) -> Answer:
+        """An answer with the pairs of a TMX file."""
+        return cls("pairs", {"num_skipped": found.num_skipped}, b"\n".join(found.lines))
+
+    @property
+    def pairs(self) -> MemoryPairs:
+        """The pairs of a TMX file, for an answer of the kind "pairs"."""
+        lines = self.content.split(b"\n") if self.content else ()
+        return MemoryPairs(self.facts["num_skipped"], lines)
 
     @property
     def texts(self) -> DocumentTexts:

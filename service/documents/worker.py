@@ -30,6 +30,7 @@ from typing import BinaryIO
 
 from service.documents.document import Document, DocumentLimits, bad_document
 from service.documents.text_batches import batches
+from service.documents.tmx import read_tmx
 from service.documents.work import (
     COMPLETE,
     LENGTH,
@@ -61,6 +62,8 @@ def perform(work: DocumentWork, read: ReadDocument) -> Answer:
     Raises:
         InvalidArgumentError: the file can't be read, or exceeds a limit.
     """
+    if work.languages is not None:
+        return Answer.of_pairs(read_tmx(work.file, work.limits, work.languages))
     document = read(work.file_name, work.file, work.limits)
     segments = document.segments
     if work.translations is None:

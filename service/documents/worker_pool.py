@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from service.common.fair_slots import FairSlots
 from service.documents.document import DocumentLimits, bad_document
 from service.documents.formats import extension_of
-from service.documents.work import NOT_FORKED, Answer, DocumentTexts, DocumentWork
+from service.documents.work import (
+    MAX_CHARACTER_RATIO,
+    NOT_FORKED,
+    Answer,
+    DocumentTexts,
+    DocumentWork,
+    MemoryPairs,
+)
 from service.documents.worker_template import (
     TemplateError,
     WorkerEnd,
@@ -104,6 +111,19 @@ class DocumentWorkers:
         work = DocumentWork(file_name, file, self._limits, max_characters, lines)
         return (await self._perform("write", work, client)).content
 
+    async def read_tmx(self, file: bytes, languages: tuple[str, str], client: str) -> MemoryPairs:
+        """Read the pairs of a TMX file.
+
+        Args:
+            languages: source and target language of the pairs; "" for those of the file.
+
+        Raises:
+            DragomanError: the errors of `read`.
+        """
+        most = MAX_CHARACTER_RATIO * len(file)
+        work = DocumentWork(".tmx", file, self._limits, most, languages=languages)
+        return (await self._perform("read", work, client)).pairs
+
     async def stop(self) -> None:
         """Kill the workers, in bounded time; their calls end with UnavailableError."""
         self._is_stopped = True
@@ -114,7 +134,8 @@ class DocumentWorkers:
             await template.stop()
 
     async def _perform(self, kind: str, work: DocumentWork, client: str) -> Answer:
-        extension_of(work.file_name)
+        if work.languages is None:
+            extension_of(work.file_name)
         self._limits.check_bytes(len(work.file))
         async with self._slots.slot(client):
             template = await self._running_template()

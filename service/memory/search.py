@@ -37,7 +37,7 @@ class MemorySearch:
         use, wording = self._use, Wording.of(text, self._use.source)
         for field, written in (("wording", wording.text), ("shape", wording.shape)):
             rows = self._connection.execute(
-                f"SELECT {PAIR} FROM pairs WHERE {field} = ? AND memory = ? "
+                f"SELECT {PAIR} FROM pairs WHERE {field} = ? AND +memory = ? "
                 "ORDER BY id DESC LIMIT ?",
                 (hash_of(use.memory.id, self._languages, written), use.memory.id, _MAX_TRIED),
             )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from rapidfuzz import fuzz, process
 
-from service.memory.wording import Wording, normalised
+from service.memory.wording import Wording
 
 MAX_FOUND = 3
 """Most pairs that are found for a sentence."""
@@ -28,8 +28,8 @@ TABLE = (
 _MAX_CHARACTERS = 500
 # A feature of so many pairs says little, and the index is read no further.
 _COMMON = 256
-_MAX_FEATURES = 40
-_MAX_PAIRS = 4_000  # read from the index for a sentence, each feature's counted
+_MAX_FEATURES = 32  # that are asked for, and of these, so many that are not common
+_MAX_RARE = 16
 _MAX_COMPARED = 128
 _SECONDS = 0.1
 _MAX_KNOWN_COMMON = 100_000
@@ -68,34 +68,41 @@ class SimilarPairs:
         counts = self._counts(connection, feature_names(memory, languages, wording))
         ids = [pair for pair, _ in counts.most_common(_MAX_COMPARED)]
         marks = ",".join("?" * len(ids))
-        rows = connection.execute(
-            f"SELECT source, target FROM pairs WHERE id IN ({marks}) AND memory = ?", (*ids, memory)
-        ).fetchall()
-        folded = [normalised(source).casefold() for source, _ in rows]
+        sources = dict(
+            connection.execute(
+                f"SELECT id, source FROM pairs WHERE id IN ({marks}) AND +memory = ?",
+                (*ids, memory),
+            )
+        )
+        folded = {pair: source.casefold() for pair, source in sources.items()}
         found = process.extract(
             wording.folded, folded, scorer=fuzz.ratio, score_cutoff=100 * least, limit=MAX_FOUND
         )
-        return [(min(_MOST_SCORE, score / 100), *rows[index]) for _, score, index in found]
+        query, pairs = "SELECT target FROM pairs WHERE id = ?", []
+        for _, score, pair in found:
+            for (target,) in connection.execute(query, (pair,)):  # none if deleted meanwhile
+                pairs.append((min(_MOST_SCORE, score / 100), sources[pair], target))
+        return pairs
 
     def _counts(self, connection: sqlite3.Connection, names: Sequence[str]) -> Counter[int]:
         """How many of the features each pair has, of those that few have."""
         counts: Counter[int] = Counter()
-        ends, num_read = time.monotonic() + _SECONDS, 0
-        reserve: list[int] = []  # if all features are common
+        ends, num_rare = time.monotonic() + _SECONDS, 0
+        some: list[tuple[int]] = []  # of a common feature
         rare = [name for name in names if name not in self._common]
         for name in rare[:_MAX_FEATURES] or names[:1]:
             rows = connection.execute(
                 "SELECT rowid FROM features WHERE features MATCH ? LIMIT ?", (name, _COMMON)
             ).fetchall()
-            num_read += len(rows)
-            if len(rows) < _COMMON:
-                counts.update(row[0] for row in rows)
-            else:
+            if len(rows) == _COMMON:
                 self._remember(name)
-                reserve = reserve or [row[0] for row in rows]
-            if num_read > _MAX_PAIRS or time.monotonic() > ends:
+                some = some or rows
+                continue
+            counts.update(pair for (pair,) in rows)
+            num_rare += 1
+            if num_rare == _MAX_RARE or time.monotonic() > ends:
                 break
-        return counts or Counter(reserve)
+        return counts or Counter(pair for (pair,) in some)
 
     def _remember(self, name: str) -> None:
         self._common[name] = None

@@ -27,7 +27,8 @@ TABLES = (
     "owner TEXT NOT NULL, name TEXT NOT NULL, created REAL NOT NULL, "
     "num_pairs INTEGER NOT NULL DEFAULT 0, num_characters INTEGER NOT NULL DEFAULT 0, "
     "UNIQUE (owner, name))",
-    # `wording` and `shape` are hashes, with that of memory and languages, of the source.
+    # `wording` and `shape` are hashes of the source, with its memory and languages. Queries by one
+    # of them write "+memory", so that SQLite does not take the index of memories instead.
     "CREATE TABLE IF NOT EXISTS pairs (id INTEGER PRIMARY KEY, memory INTEGER NOT NULL, "
     "source_language TEXT NOT NULL, target_language TEXT NOT NULL, wording INTEGER NOT NULL, "
     "shape INTEGER NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL)",
@@ -93,7 +94,7 @@ def _put(connection: sqlite3.Connection, memory: int, pair: TextPair) -> tuple[b
     wording, target = Wording.of(pair.source, pair.source_language), pair.target.strip()
     key = hash_of(memory, languages, wording.text)
     same = connection.execute(
-        "SELECT id, target FROM pairs WHERE wording = ? AND memory = ? AND source = ?",
+        "SELECT id, target FROM pairs WHERE wording = ? AND +memory = ? AND source = ?",
         (key, memory, wording.text),
     ).fetchone()
     if same is not None:

@@ -67,13 +67,15 @@ class Wording:
         return self.text.casefold()
 
     def features(self) -> Iterator[str]:
-        """Strings that similar texts have in common: each pair of neighbours, and each word.
+        """Strings that similar texts have in common, those that say most first.
 
-        A beginning and an end are neighbours of the first and the last word.
+        They are pairs of neighbours and words, the long ones first. Every other pair comes first:
+        together these have all words. A beginning and an end are neighbours of the words there.
         """
         words = ["", *_WORD.findall(self._marked(lambda _: "\0")), ""]
-        yield from dict.fromkeys(f"{one} {next_one}" for one, next_one in itertools.pairwise(words))
-        yield from sorted(dict.fromkeys(words[1:-1]), key=len, reverse=True)
+        pairs = [f"{one} {next_one}" for one, next_one in itertools.pairwise(words)]
+        longest_first = sorted(words[1:-1], key=len, reverse=True)
+        yield from dict.fromkeys((*pairs[::2], *longest_first, *pairs[1::2]))
 
     def _marked(self, mark: Callable[[Thing], str]) -> str:
         pieces, end = [], 0

@@ -13,7 +13,10 @@ import pytest
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
+from service.memory.pairs import TextPair
+from service.memory.tmx import HEAD, TAIL, tmx_units
 from service.settings import shipped_models
+from tests.integration.http_client import ask, post
 from tests.integration.keyed import KeyFile, by_bearer, failure, serving
 from tests.integration.servers import fake_runner, running_bundle
 
@@ -204,3 +207,49 @@ async def test_a_server_without_a_store_says_so(tmp_path: Path) -> None:
         code, message, _ = await failure(stub.ListMemories(pb.ListMemoriesRequest()))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert "--memory-store" in message
+
+
+async def test_a_memory_is_exported_and_imported(tmp_path: Path) -> None:
+    many = [(f"Line <{index}> & more.", f"Zeile <{index}>.") for index in range(1200)]
+    async with stub_with_memory(tmp_path, SHIPPED) as stub:
+        units = tmx_units(TextPair(*pair, "en-US", "de") for pair in many)
+        file = HEAD + units + b'<tu srclang="en"/>' + TAIL
+        made = await stub.ImportMemory(pb.ImportMemoryRequest(memory="ours", content=file))
+        assert (made.added_count, made.replaced_count, made.skipped_count) == (1200, 0, 1)
+        made = await stub.ImportMemory(pb.ImportMemoryRequest(memory="ours", content=file))
+        assert (made.added_count, made.replaced_count) == (0, 1200)
+        [found] = await translated(stub, "Line <7> & more.")
+        assert found.translated_text == "Zeile <7>."
+        events = stub.ExportMemory(pb.ExportMemoryRequest(name="ours"))
+        exported = b"".join([event.content async for event in events])
+        await stub.CreateMemory(pb.CreateMemoryRequest(name="copy"))
+        made = await stub.ImportMemory(pb.ImportMemoryRequest(memory="copy", content=exported))
+        assert (made.added_count, made.skipped_count) == (1201, 0)
+        bad = pb.ImportMemoryRequest(
+            memory="ours", content=b"<!DOCTYPE tmx [<!ENTITY a 'b'>]><tmx/>"
+        )
+        code, message, _ = await failure(stub.ImportMemory(bad))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert message.startswith("content: ")
+        code, _, _ = await failure(stub.ImportMemory(pb.ImportMemoryRequest(memory="none")))
+        assert code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_memories_as_json(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"memory_store": str(tmp_path / "memories.db"), "http_port": 0}
+    languages = {"sourceLanguageCode": "en", "targetLanguageCode": "de"}
+    async with running_bundle(*shipped_models(), **settings) as running:
+        assert (await post(running, "/v1/memories", {"name": "ours"})).status == 200
+        pair = {"sourceText": DOG[0], "translatedText": DOG[1], **languages}
+        answer = await post(running, "/v1/memories:addTranslation", {"memory": "ours", **pair})
+        assert answer.status == 200
+        body = {"contents": [DOG[0]], "memory": "ours", "memoryThreshold": 0.9, **languages}
+        answer = await post(running, "/v1/translate", body)
+        [translation] = answer.json["translations"]
+        assert translation["translatedText"] == DOG[1]
+        assert translation["memoryMatches"][0]["memory"] == "ours"
+        listed = await ask(running, "GET", "/v1/memories")
+        assert listed.json["memories"] == [{"name": "ours", "pairCount": "1"}]
+        assert (await post(running, "/v1/memories:delete", {"name": "ours"})).status == 200
+        answer = await post(running, "/v1/memories", {"name": "a b"})
+        assert answer.status == 400

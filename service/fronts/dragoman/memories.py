@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from dragoman.v1 import translation_pb2 as pb
 from service.calls import memories
 from service.calls.backend import Backend
@@ -47,6 +50,29 @@ class MemoryMethods:
         )
         is_new = await memories.add_translation(self.backend, request.memory, pair)
         return pb.AddTranslationResponse(replaced=not is_new)
+
+    async def ImportMemory(
+        self, request: pb.ImportMemoryRequest, _: Context
+    ) -> pb.ImportMemoryResponse:
+        """Add the pairs of a TMX file."""
+        languages = request.source_language_code, request.target_language_code
+        made = await memories.import_memory(
+            self.backend, request.memory, request.content, languages
+        )
+        return pb.ImportMemoryResponse(
+            added_count=made.num_added,
+            replaced_count=made.num_replaced,
+            skipped_count=made.num_skipped,
+        )
+
+    async def ExportMemory(
+        self, request: pb.ExportMemoryRequest, _: Context
+    ) -> AsyncIterator[pb.ExportMemoryResponse]:
+        """Write a memory as TMX, in parts."""
+        parts = memories.export_memory(self.backend, request.name)
+        async with contextlib.aclosing(parts):
+            async for part in parts:
+                yield pb.ExportMemoryResponse(content=part)
 
 
 def _described(memory: StoredMemory) -> pb.TranslationMemory:

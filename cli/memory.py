@@ -1,0 +1,209 @@
+"""`dragoman memory`: makes, fills, lists and deletes the translation memories of a server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import describe, fail
+from cli.options import (
+    DEFAULT_SERVER,
+    ApiKey,
+    CallTimeout,
+    Server,
+    SourceLanguage,
+    TargetLanguage,
+    TlsArgument,
+    with_tls,
+)
+
+if TYPE_CHECKING:
+    from dragoman.client import Client
+
+memory_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,  # as in cli.main
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Make, fill, list and delete the translation memories of a server "
+    "(`dragoman serve --memory-store FILE`).",
+)
+
+# Bytes of the units of one call: far below the limit of a message.
+_PORTION_BYTES = 1_000_000
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the memory.")]
+
+
+@memory_app.command()
+@with_tls
+def create(
+    name: Name, server: Server = DEFAULT_SERVER, api_key: ApiKey = "", tls: TlsArgument = None
+) -> None:
+    """Make an empty memory."""
+    with _client(server, api_key, tls) as client:
+        client.create_memory(name)
+
+
+@memory_app.command("list")
+@with_tls
+def list_(
+    server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the memories, with their numbers of pairs."""
+    import dataclasses
+
+    with _client(server, api_key, tls) as client:
+        found = client.list_memories()
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(memory) for memory in found], indent=2))
+        return
+    for memory in found:
+        typer.echo(f"{memory.name}\t{memory.num_pairs:,}")
+
+
+@memory_app.command()
+@with_tls
+def add(
+    name: Name,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A text, best a sentence.")],
+    translation: Annotated[str, typer.Argument(metavar="TRANSLATION", help="Its translation.")],
+    source: SourceLanguage,
+    target: TargetLanguage,
+    server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+) -> None:
+    """Add a translation, or correct the one that the memory has."""
+    with _client(server, api_key, tls) as client:
+        client.add_translation(name, text, translation, source=source, target=target)
+
+
+@memory_app.command("import")
+@with_tls
+def import_(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TMX file, of any size.")],
+    source: SourceLanguage = "",
+    target: TargetLanguage = "",
+    server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+    timeout: CallTimeout = 120,
+) -> None:
+    """Add the translations of a TMX file.
+
+    It is sent in portions. After an interruption, the same command adds the rest. --from and --to
+    take only these languages of the file.
+    """
+    from xml.etree.ElementTree import ParseError
+
+    num_added = num_replaced = num_skipped = 0
+    with _client(server, api_key, tls, timeout) as client:
+        try:
+            for portion in _portions(file):
+                made = client.import_memory(name, portion, source=source, target=target)
+                num_added += made.num_added
+                num_replaced += made.num_replaced
+                num_skipped += made.num_skipped
+        except ParseError as exc:
+            fail(f"{file}: is no well-formed XML: {exc}")
+        except OSError as exc:
+            fail(f"{file}: {exc.strerror or exc}")
+    typer.echo(f"{num_added:,} added, {num_replaced:,} replaced, {num_skipped:,} left out")
+
+
+@memory_app.command()
+@with_tls
+def export(
+    name: Name,
+    output: Annotated[
+        Path | None, typer.Option(help="File to write. Default: standard output.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+    timeout: CallTimeout = 3600,
+) -> None:
+    """Write a memory as TMX."""
+    with _client(server, api_key, tls, timeout) as client:
+        parts = client.export_memory(name)
+        try:
+            if output is None:
+                for part in parts:
+                    sys.stdout.buffer.write(part)
+                return
+            partial = output.with_name(f"{output.name}.part")
+            with partial.open("wb") as file:
+                file.writelines(parts)
+            partial.replace(output)
+        except OSError as exc:
+            fail(f"{exc.filename or output}: {exc.strerror or exc}")
+
+
+@memory_app.command()
+@with_tls
+def delete(
+    name: Name, server: Server = DEFAULT_SERVER, api_key: ApiKey = "", tls: TlsArgument = None
+) -> None:
+    """Delete a memory."""
+    with _client(server, api_key, tls) as client:
+        client.delete_memory(name)
+
+
+@contextlib.contextmanager
+def _client(server: str, api_key: str, tls: TlsArgument, timeout: float = 60.0) -> Iterator[Client]:
+    """A client; a call that fails ends the command."""
+    from dragoman.client import Client, TranslationError
+
+    try:
+        with Client(server, timeout=timeout, api_key=api_key, tls=tls) as client:
+            yield client
+    except TranslationError as exc:
+        fail(describe(server, exc))
+    except ValueError as exc:  # an argument that no server accepts
+        fail(str(exc), 2)
+
+
+def _portions(file: Path) -> Iterator[bytes]:
+    """The units of a TMX file, in small TMX files with the same header.
+
+    Raises:
+        OSError: the file can't be read.
+        xml.etree.ElementTree.ParseError: it is not XML.
+    """
+    from xml.etree import ElementTree
+
+    header, units, size = "<header/>", list[str](), 0
+
+    def written() -> bytes:
+        return f"<tmx>{header}<body>{''.join(units)}</body></tmx>".encode()
+
+    root: ElementTree.Element | None = None
+    for event, element in ElementTree.iterparse(file, events=("start", "end")):
+        if root is None:
+            root = element
+            if element.tag.rpartition("}")[2] != "tmx":
+                fail(f"{file}: is no TMX file: its first tag is not <tmx>")
+        name = element.tag.rpartition("}")[2]
+        if event == "end" and name == "header":
+            header = ElementTree.tostring(element, encoding="unicode")
+        elif event == "end" and name == "tu":
+            element.tail = ""
+            units.append(ElementTree.tostring(element, encoding="unicode"))
+            size += len(units[-1])
+            element.clear()
+            root.clear()
+            if size > _PORTION_BYTES:
+                yield written()
+                units, size = [], 0
+    if units:
+        yield written()
