@@ -188,20 +188,23 @@ def _portions(file: Path) -> Iterator[bytes]:
         return f"<tmx>{header}<body>{''.join(units)}</body></tmx>".encode()
 
     root: ElementTree.Element | None = None
+    body: ElementTree.Element | None = None
     for event, element in ElementTree.iterparse(file, events=("start", "end")):
         if root is None:
             root = element
             if element.tag.rpartition("}")[2] != "tmx":
                 fail(f"{file}: is no TMX file: its first tag is not <tmx>")
         name = element.tag.rpartition("}")[2]
-        if event == "end" and name == "header":
+        if name == "body":
+            body = element
+        elif event == "end" and name == "header":
             header = ElementTree.tostring(element, encoding="unicode")
         elif event == "end" and name == "tu":
             element.tail = ""
             units.append(ElementTree.tostring(element, encoding="unicode"))
             size += len(units[-1])
-            element.clear()
-            root.clear()
+            if body is not None:
+                body.clear()
             if size > _PORTION_BYTES:
                 yield written()
                 units, size = [], 0

@@ -30,6 +30,7 @@ _MAX_CHARACTERS = 500
 _COMMON = 256
 _MAX_FEATURES = 32  # that are asked for, and of these, so many that are not common
 _MAX_RARE = 16
+_MAX_TOGETHER = 3  # common features, where a sentence has no others
 _MAX_COMPARED = 128
 _SECONDS = 0.1
 _MAX_KNOWN_COMMON = 100_000
@@ -85,29 +86,37 @@ class SimilarPairs:
         return pairs
 
     def _counts(self, connection: sqlite3.Connection, names: Sequence[str]) -> Counter[int]:
-        """How many of the features each pair has, of those that few have."""
+        """How many of the features each pair has, of those that few have.
+
+        Of a sentence with common ones only, some pairs with the first features.
+        """
         counts: Counter[int] = Counter()
         ends, num_rare = time.monotonic() + _SECONDS, 0
-        some: list[tuple[int]] = []  # of a common feature
-        rare = [name for name in names if name not in self._common]
-        for name in rare[:_MAX_FEATURES] or names[:1]:
-            rows = connection.execute(
-                "SELECT rowid FROM features WHERE features MATCH ? LIMIT ?", (name, _COMMON)
-            ).fetchall()
-            if len(rows) == _COMMON:
+        for name in [name for name in names if name not in self._common][:_MAX_FEATURES]:
+            pairs = _pairs_with(connection, name)
+            if len(pairs) == _COMMON:
                 self._remember(name)
-                some = some or rows
                 continue
-            counts.update(pair for (pair,) in rows)
+            counts.update(pairs)
             num_rare += 1
             if num_rare == _MAX_RARE or time.monotonic() > ends:
                 break
-        return counts or Counter(pair for (pair,) in some)
+        if not counts:
+            for name in names[:_MAX_TOGETHER]:
+                counts.update(_pairs_with(connection, name))
+        return counts
 
     def _remember(self, name: str) -> None:
         self._common[name] = None
         while len(self._common) > _MAX_KNOWN_COMMON:
             self._common.pop(next(iter(self._common)), None)
+
+
+def _pairs_with(connection: sqlite3.Connection, name: str) -> list[int]:
+    rows = connection.execute(
+        "SELECT rowid FROM features WHERE features MATCH ? LIMIT ?", (name, _COMMON)
+    )
+    return [pair for (pair,) in rows]
 
 
 def feature_names(memory: int, languages: str, wording: Wording) -> list[str]:
