@@ -30,6 +30,7 @@ from service.calls import detect
 from service.calls.backend import DOCUMENT_LIMITS
 from service.domain import attention, sampling
 from service.fronts.http.transfers import HttpLimits
+from service.memory import pairs, similar
 from service.observability.metrics import ServerMetrics
 from service.ports import metrics_port
 from service.ports.http import server as http_server
@@ -53,6 +54,7 @@ GROUPS = {
     "TLS": "tls_cert tls_key tls_client_ca",
     "Access": "keys usage jwt_issuer jwt_audience jwks_url",
     "Glossaries": "glossary glossary_dir glossary_store",
+    "Translation memories": "memory_store",
     "Hardware": "device threads model_processes front_processes in_process max_rows memory_budget "
     "no_cuda_graphs steps_in_flight",
     "Response cache": "cache_memory cache_url cache_seconds cache_free",
@@ -97,6 +99,13 @@ _CONSTANTS: dict[str, dict[str, int]] = {
         "lines of a server's glossary file": files.MAX_ENTRIES,
         "glossaries of one owner, made by DeepL's API": store.MAX_GLOSSARIES,
         "entries of one pair of languages in such a glossary": entries.MAX_ENTRIES,
+    },
+    "memories": {
+        "memories of one owner": pairs.MAX_MEMORIES,
+        "pairs of a memory": pairs.MAX_PAIRS,
+        "characters of a text, and of its translation": pairs.MAX_CHARACTERS,
+        "characters of all pairs of one owner": pairs.MAX_OWNER_CHARACTERS,
+        "similar pairs of a sentence": similar.MAX_FOUND,
     },
     "access": {"API keys in the file": key_file.MAX_KEYS},
     "connections": {

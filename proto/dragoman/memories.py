@@ -38,7 +38,7 @@ class MemoryInfo:
 
 @dataclass(frozen=True)
 class MemoryImport:
-    """What an import did.
+    """The counts of an import.
 
     Attributes:
         num_added: pairs that the memory did not have.

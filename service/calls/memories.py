@@ -69,7 +69,7 @@ async def add_translation(backend: Backend, memory: str, pair: TextPair) -> bool
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did.
+    """The counts of an import.
 
     Attributes:
         num_added: pairs that the memory did not have.

@@ -77,7 +77,7 @@ class StoredMemory:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a request asks of a memory.
+    """The use of a memory by a request.
 
     Attributes:
         memory: the memory.
