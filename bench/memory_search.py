@@ -101,7 +101,7 @@ def _shown(name: str, times: Sequence[float], rest: str = "") -> None:
 
 
 async def _measure(arguments: argparse.Namespace) -> None:
-    store = MemoryStore(arguments.store)
+    store = MemoryStore(str(arguments.store))
     await store.start()
     lines = _lines(arguments.text)
     memory = await _filled(store, lines, arguments.pairs)

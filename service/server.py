@@ -105,17 +105,15 @@ class Server:
         self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
         glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
         path = Path(settings.glossary_store) if settings.glossary_store else None
-        self._glossary_store = GlossaryStore(path)
-        self._memories = MemoryStore(Path(settings.memory_store) if settings.memory_store else None)
         self._documents = DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits.of(settings), metrics.documents, readers
         )
         self._backend = Backend(
             metrics,
             glossaries,
-            self._glossary_store,
+            GlossaryStore(path),
             self._documents,
-            self._memories,
+            MemoryStore(settings.memory_store),
             cache_is_free=settings.cache_free,
         )
         self._servicer = TranslationServicer(self._backend)
@@ -163,8 +161,7 @@ class Server:
         registry: Registry | None = None
         try:
             await self._access.start()
-            await self._glossary_store.start()
-            await self._memories.start()
+            await self._backend.start()
             await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_daemon_thread(models)
@@ -179,8 +176,7 @@ class Server:
                 await self._http.close()
             await self._grpc.stop(None)
             await self._access.stop()
-            await self._glossary_store.stop()
-            await self._memories.stop()
+            await self._backend.stop()
             await self._close_endpoint()
             raise
         self._start_serving(registry)
@@ -326,8 +322,7 @@ class Server:
         if self._http is not None:
             await self._http.close()
         await self._access.stop()
-        await self._glossary_store.stop()
-        await self._memories.stop()
+        await self._backend.stop()
         await self._close_endpoint()
         _log.info("stopped")
 

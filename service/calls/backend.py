@@ -59,6 +59,16 @@ class Backend:
         )
         self.detector = LanguageDetector()
 
+    async def start(self) -> None:
+        """Open the stores of clients' data. Raises StartupError."""
+        await self.glossary_store.start()
+        await self.memories.start()
+
+    async def stop(self) -> None:
+        """Close these stores."""
+        await self.glossary_store.stop()
+        await self.memories.stop()
+
     @property
     def registry(self) -> Registry:
         """The models. Raises UnavailableError while they are loading."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 import time
@@ -38,6 +39,8 @@ from service.memory.tables import (
 _BATCH = 500  # pairs of a transaction, or of a page: some ten milliseconds
 _READERS = 2
 
+_log = logging.getLogger("dragoman.memory")
+
 T = TypeVar("T")
 
 
@@ -48,10 +51,10 @@ class MemoryStore:
     the owner has no such memory.
 
     Args:
-        path: path of the database, which is created if it does not exist; None for no memories.
+        path: path of the database, which is created if it does not exist; "" for no memories.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: str = "") -> None:
         self._path = path
         self._similar = SimilarPairs()
         self._writing = FairExecutor("memory writer")
@@ -67,7 +70,7 @@ class MemoryStore:
         Raises:
             StartupError: the file is no database, or can't be written.
         """
-        if self._path is None:
+        if not self._path:
             return
         try:
             self._writer = await self._writing.run(self._open, "")
@@ -201,7 +204,7 @@ class MemoryStore:
             )
 
     def _open(self) -> sqlite3.Connection:
-        connection = open_database(self._path, is_shared=True)
+        connection = open_database(Path(self._path), is_shared=True)
         try:
             check_version(connection, VERSION)
             for table in TABLES:
@@ -239,8 +242,11 @@ class MemoryStore:
             self._cleaning = asyncio.create_task(self._remove_deleted(), name="memory cleaning")
 
     async def _remove_deleted(self) -> None:
-        while await self._write("", lambda db: remove_some(db, _BATCH)):
-            pass
+        try:
+            while await self._write("", lambda db: remove_some(db, _BATCH)):
+                pass
+        except sqlite3.Error as exc:  # a full disk, for example; the next deletion tries again
+            _log.warning("pairs of a deleted memory could not be removed", exc_info=exc)
 
 
 @contextlib.contextmanager

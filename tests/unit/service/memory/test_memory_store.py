@@ -28,7 +28,7 @@ def german(source: str, target: str) -> TextPair:
 
 @contextlib.asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[MemoryStore]:
-    store = MemoryStore(path / "memories.db")
+    store = MemoryStore(str(path / "memories.db"))
     await store.start()
     try:
         yield store
@@ -221,7 +221,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
         "not a database, but long enough to be taken for one" * 20
     )
     with pytest.raises(StartupError, match="--memory-store"):
-        await MemoryStore(tmp_path / "memories.db").start()
+        await MemoryStore(str(tmp_path / "memories.db")).start()
 
 
 async def test_the_largest_pair_fits(tmp_path: Path) -> None:
@@ -235,12 +235,11 @@ async def test_the_largest_pair_fits(tmp_path: Path) -> None:
 
 _WRITER = """
 import asyncio, sys
-from pathlib import Path
 from service.memory.pairs import TextPair
 from service.memory.store import MemoryStore
 
 async def main():
-    store = MemoryStore(Path(sys.argv[1]))
+    store = MemoryStore(sys.argv[1])
     await store.start()
     await store.create("a", "m")
     for number in range(100_000):
@@ -267,7 +266,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
                 if last == 20 + 7 * round_:
                     writer.send_signal(signal.SIGKILL)
             assert writer.wait() == -signal.SIGKILL
-        store = MemoryStore(path)
+        store = MemoryStore(str(path))
         await store.start()
         [memory] = await store.memories("a")
         assert memory.num_pairs in (5 * (last + 1), 5 * (last + 2))  # the last one not yet said
