@@ -25,7 +25,7 @@ from service.engine.watchdog import Watchdog
 from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
 from service.fronts.google_v3.grpc_service import add_google_v3, google_front
 from service.fronts.grpc.interceptor import Interceptor
-from service.memory.store import MemoryStore
+from service.memory.store import TranslationMemories
 from service.models.idle import IdleMonitor
 from service.models.lifecycle.opening import in_daemon_thread
 from service.models.lifecycle.reloads import Reloads
@@ -113,7 +113,7 @@ class Server:
             glossaries,
             GlossaryStore(path),
             self._documents,
-            MemoryStore(settings.memory_store),
+            TranslationMemories(settings.memory_store),
             cache_is_free=settings.cache_free,
         )
         self._servicer = TranslationServicer(self._backend)

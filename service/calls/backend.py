@@ -10,7 +10,7 @@ from service.documents.document import DocumentLimits
 from service.documents.worker_pool import DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
-from service.memory.store import MemoryStore
+from service.memory.store import TranslationMemories
 from service.models.registry import Registry
 from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
@@ -44,7 +44,7 @@ class Backend:
         glossaries: GlossaryFiles | None = None,
         glossary_store: GlossaryStore | None = None,
         documents: DocumentWorkers | None = None,
-        memories: MemoryStore | None = None,
+        memories: TranslationMemories | None = None,
         *,
         cache_is_free: bool = False,
     ) -> None:
@@ -53,7 +53,7 @@ class Backend:
         self.metrics = metrics
         self.glossaries = glossaries or GlossaryFiles()
         self.glossary_store = glossary_store or GlossaryStore()
-        self.memories = memories or MemoryStore()
+        self.memories = memories or TranslationMemories()
         self.documents = documents or DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits(), metrics.documents
         )

@@ -68,7 +68,7 @@ async def add_translation(backend: Backend, memory: str, pair: TextPair) -> bool
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportCounts:
     """The counts of an import.
 
     Attributes:
@@ -84,7 +84,7 @@ class Imported:
 
 async def import_memory(
     backend: Backend, memory: str, content: bytes, languages: tuple[str, str]
-) -> Imported:
+) -> ImportCounts:
     """Add the pairs of a TMX file to a memory.
 
     Args:
@@ -103,7 +103,7 @@ async def import_memory(
         num_added += await backend.memories.add(_owner(), memory, batch)
         num_pairs += len(batch)
         await checkpoint()
-    return Imported(num_added, num_pairs - num_added, found.num_skipped)
+    return ImportCounts(num_added, num_pairs - num_added, found.num_skipped)
 
 
 async def export_memory(backend: Backend, name: str) -> AsyncGenerator[bytes, None]:

@@ -42,7 +42,7 @@ _BREAKS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 T = TypeVar("T")
 
 
-class Search(Protocol):
+class PairSearch(Protocol):
     """Searches of a request; `service.memory.search.MemorySearch`."""
 
     def exact(self, text: str) -> MemoryMatch | None:
@@ -55,7 +55,7 @@ class Search(Protocol):
 
 
 class Searchable(Protocol):
-    """Memories that can be searched; `service.memory.store.MemoryStore`."""
+    """Memories that can be searched; `service.memory.store.TranslationMemories`."""
 
     async def search(self, client: str, use: MemoryUse, search: Callable[[Any], T]) -> T:
         """Run a function with searches of a memory, in a thread."""
@@ -85,10 +85,10 @@ class LookUp:
         self._rules = TermRules(language, "")
         self._splits = splits
         self._links = links
-        self._search: Search
+        self._search: PairSearch
         self._steps = self._all(texts)
 
-    def some(self, search: Search) -> list[LookedUpPart]:
+    def some(self, search: PairSearch) -> list[LookedUpPart]:
         """The parts that the next steps make."""
         self._search = search
         steps = list(itertools.islice(self._steps, _TURN))

@@ -31,7 +31,7 @@ _COMMON = 256
 _MAX_FEATURES = 32  # that are asked for, and of these, so many that are not common
 _MAX_RARE = 16
 _MAX_TOGETHER = 3  # common features, where a sentence has no others
-_MAX_COMPARED = 128
+_MAX_COMPARED = 64
 _SECONDS = 0.1
 _MAX_KNOWN_COMMON = 100_000
 # Other letter case, or other things: similar, but not the same.

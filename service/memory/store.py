@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from service.common.database import check_version, open_database
 from service.common.fairness import FairExecutor
@@ -44,7 +45,7 @@ _log = logging.getLogger("dragoman.memory")
 T = TypeVar("T")
 
 
-class MemoryStore:
+class TranslationMemories:
     """Creates, fills, searches and deletes memories, in threads.
 
     All methods raise FailedPreconditionError without a path, and those with a name NotFoundError if
@@ -151,9 +152,8 @@ class MemoryStore:
         num_new = 0
         for start in range(0, len(pairs), _BATCH):
             batch = pairs[start : start + _BATCH]
-            num_new += await self._write(
-                owner, lambda db, batch=batch: add_pairs(db, owner, name, batch)
-            )
+            add = functools.partial(add_pairs, owner=owner, name=name, pairs=batch)
+            num_new += await self._write(owner, add)
         return num_new
 
     async def pairs(self, owner: str, name: str) -> AsyncIterator[list[TextPair]]:
@@ -162,10 +162,8 @@ class MemoryStore:
         query = f"SELECT id, {PAIR} FROM pairs WHERE memory = ? AND id > ? ORDER BY id LIMIT ?"
         last = 0
         while True:
-            values = (memory.id, last, _BATCH)
-            rows = await self._read(
-                owner, lambda db, values=values: db.execute(query, values).fetchall()
-            )
+            page = functools.partial(_rows, query, (memory.id, last, _BATCH))
+            rows = await self._read(owner, page)
             if not rows:
                 return
             last = rows[-1][0]
@@ -247,6 +245,10 @@ class MemoryStore:
                 pass
         except sqlite3.Error as exc:  # a full disk, for example; the next deletion tries again
             _log.warning("pairs of a deleted memory could not be removed", exc_info=exc)
+
+
+def _rows(query: str, values: tuple[int, ...], connection: sqlite3.Connection) -> list[Any]:
+    return connection.execute(query, values).fetchall()
 
 
 @contextlib.contextmanager

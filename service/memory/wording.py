@@ -78,7 +78,7 @@ class Wording:
         yield from dict.fromkeys((*pairs[::2], *longest_first, *pairs[1::2]))
 
     def _marked(self, mark: Callable[[Thing], str]) -> str:
-        pieces, end = [], 0
+        pieces, end = list[str](), 0
         for thing in self.things:
             pieces += (self.text[end : thing.span.start].casefold(), mark(thing))
             end = thing.span.end

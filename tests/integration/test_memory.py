@@ -20,7 +20,7 @@ from tests.integration.http_client import ask, post
 from tests.integration.keyed import KeyFile, by_bearer, failure, serving
 from tests.integration.servers import fake_runner, running_bundle
 
-LANGUAGES = {"source_language_code": "en", "target_language_code": "de"}
+LANGUAGES: dict[str, Any] = {"source_language_code": "en", "target_language_code": "de"}
 SHIPPED = ("Order 17 was shipped.", "Bestellung 17 ging raus.")
 DOG = ("A dog runs.", "Ein Köter rennt.")
 

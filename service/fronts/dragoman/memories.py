@@ -12,7 +12,7 @@ from service.calls.call_context import Context
 from service.memory.pairs import StoredMemory, TextPair
 
 
-class MemoryMethods:
+class MemoryServicer:
     """Answers calls about memories with the use cases, over the parts of a server."""
 
     def __init__(self, backend: Backend) -> None:

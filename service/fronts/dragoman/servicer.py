@@ -30,7 +30,7 @@ from service.fronts.dragoman.conversions import (
     term_use,
     warning,
 )
-from service.fronts.dragoman.memories import MemoryMethods
+from service.fronts.dragoman.memories import MemoryServicer
 from service.fronts.dragoman.model_descriptions import describe
 from service.fronts.dragoman.requests import model_request_of, text_request_of
 from service.models.routing import Route
@@ -41,7 +41,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 _NOT_OF_DOCUMENTS = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
-class TranslationServicer(MemoryMethods, translation_pb2_grpc.TranslationServiceServicer):
+class TranslationServicer(MemoryServicer, translation_pb2_grpc.TranslationServiceServicer):
     """Answers calls of the contract with the use cases, over the parts of a server."""
 
     async def Translate(self, request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 # Results and options of the client mirror the contract; so do the server's types of these names.
 MIRRORED = {
-    *("Alignment", "FinishReason", "Glossary", "Hypothesis", "Sampling", "SourceToken", "TermUse"),
-    "TranslationWarning",
+    *("Alignment", "FinishReason", "Glossary", "Hypothesis", "MemoryMatch", "Sampling"),
+    *("SourceToken", "TermUse", "TranslationWarning"),
 }
 
 

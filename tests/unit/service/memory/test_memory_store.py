@@ -18,7 +18,7 @@ from service.memory import pairs as limits
 from service.memory import store as memory_store
 from service.memory import tables
 from service.memory.pairs import MemoryUse, TextPair, languages_key
-from service.memory.store import MemoryStore
+from service.memory.store import TranslationMemories
 from service.translation.results import MemoryMatch
 
 
@@ -27,8 +27,8 @@ def german(source: str, target: str) -> TextPair:
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[MemoryStore]:
-    store = MemoryStore(str(path / "memories.db"))
+async def opened(path: Path) -> AsyncIterator[TranslationMemories]:
+    store = TranslationMemories(str(path / "memories.db"))
     await store.start()
     try:
         yield store
@@ -36,14 +36,16 @@ async def opened(path: Path) -> AsyncIterator[MemoryStore]:
         await store.stop()
 
 
-async def exact(store: MemoryStore, text: str, owner: str = "a", name: str = "m") -> str | None:
+async def exact(
+    store: TranslationMemories, text: str, owner: str = "a", name: str = "m"
+) -> str | None:
     use = MemoryUse(await store.find(owner, name), "en", "de")
     found = await store.search("client", use, lambda search: search.exact(text))
     return found.target if found else None
 
 
 async def similar(
-    store: MemoryStore, text: str, owner: str = "a", least: float = 0.6
+    store: TranslationMemories, text: str, owner: str = "a", least: float = 0.6
 ) -> list[MemoryMatch]:
     use = MemoryUse(await store.find(owner, "m"), "en", "de", least)
     return await store.search("client", use, lambda search: search.similar(text))
@@ -221,7 +223,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
         "not a database, but long enough to be taken for one" * 20
     )
     with pytest.raises(StartupError, match="--memory-store"):
-        await MemoryStore(str(tmp_path / "memories.db")).start()
+        await TranslationMemories(str(tmp_path / "memories.db")).start()
 
 
 async def test_the_largest_pair_fits(tmp_path: Path) -> None:
@@ -236,10 +238,10 @@ async def test_the_largest_pair_fits(tmp_path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from service.memory.pairs import TextPair
-from service.memory.store import MemoryStore
+from service.memory.store import TranslationMemories
 
 async def main():
-    store = MemoryStore(sys.argv[1])
+    store = TranslationMemories(sys.argv[1])
     await store.start()
     await store.create("a", "m")
     for number in range(100_000):
@@ -266,7 +268,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
                 if last == 20 + 7 * round_:
                     writer.send_signal(signal.SIGKILL)
             assert writer.wait() == -signal.SIGKILL
-        store = MemoryStore(str(path))
+        store = TranslationMemories(str(path))
         await store.start()
         [memory] = await store.memories("a")
         assert memory.num_pairs in (5 * (last + 1), 5 * (last + 2))  # the last one not yet said
