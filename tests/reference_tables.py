@@ -36,7 +36,7 @@ from service.ports import metrics_port
 from service.ports.http import server as http_server
 from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name
-from service.text import options
+from service.text import joined_results, options
 from service.text.glossaries import entries, files, glossary, store
 from service.text.markup import html_parser, tree
 from service.translation import alignments
@@ -106,6 +106,8 @@ _CONSTANTS: dict[str, dict[str, int]] = {
         "characters of a text, and of its translation": pairs.MAX_CHARACTERS,
         "characters of all pairs of one owner": pairs.MAX_OWNER_CHARACTERS,
         "similar pairs of a sentence": similar.MAX_FOUND,
+        "similar pairs of a call, about": pairs.MAX_ALTERNATIVES,
+        "matches that the result of a text lists": joined_results.MAX_SHOWN_MATCHES,
     },
     "access": {"API keys in the file": key_file.MAX_KEYS},
     "connections": {

@@ -102,7 +102,7 @@ class Backend:
             target_tokens=sum(result.num_target_tokens for result in results),
         )
         note_cached(sum(getattr(result, "num_cached_characters", 0) for result in results))
-        note_memory(sum(len(getattr(result, "memory_matches", ())) for result in results))
+        note_memory(sum(getattr(result, "num_memory_matches", 0) for result in results))
 
     def count_outcomes(self, results: Sequence[Result]) -> None:
         """Count the outcome of each text or pair."""

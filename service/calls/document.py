@@ -59,7 +59,7 @@ class DocumentTotals:
             self.warnings += result.warnings[:room]
             self.num_warnings += len(result.warnings)
             self.num_cached_characters += result.num_cached_characters
-            self.num_memory_matches += len(result.memory_matches)
+            self.num_memory_matches += result.num_memory_matches
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from model.bundle.spans import Span
 from service.common.fairness import checkpoint
 from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
-from service.memory.pairs import MemoryUse
+from service.memory.pairs import MAX_ALTERNATIVES, MemoryUse
 from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.things.scanned import TermRules
@@ -86,6 +86,7 @@ class LookUp:
         self._splits = splits
         self._links = links
         self._search: PairSearch
+        self._room = MAX_ALTERNATIVES
         self._steps = self._all(texts)
 
     def some(self, search: PairSearch) -> list[LookedUpPart]:
@@ -117,8 +118,7 @@ class LookUp:
                 found = match or (self._search.exact(sentence.text) if sentence.text else None)
                 if found is None:
                     between += (sentence.separator, sentence.text)
-                    if any(map(str.isalpha, sentence.text)):
-                        similar += self._search.similar(sentence.text)
+                    similar += self._similar(sentence.text)
                     yield None
                     continue
                 if any(between):
@@ -127,6 +127,13 @@ class LookUp:
                 yield self._matched(sentence, found)
         if any(between) or is_first:
             yield LookedUpPart(TextPart("", "".join(between)), similar=similar)
+
+    def _similar(self, sentence: str) -> list[MemoryMatch]:
+        if self._room <= 0 or not any(map(str.isalpha, sentence)):
+            return []
+        found = self._search.similar(sentence)
+        self._room -= len(found)
+        return found
 
     def _segments(self, text: str) -> Iterator[SourceSentence]:
         if self._splits:
@@ -142,6 +149,7 @@ class LookUp:
                 FinishReason.EOS,
                 links=[link] if self._links else (),
                 memory_matches=[match],
+                num_memory_matches=1,
             ),
             0.0,
         )

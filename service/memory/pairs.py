@@ -17,6 +17,10 @@ MAX_CHARACTERS = 2_000
 MAX_OWNER_CHARACTERS = 1_000_000_000
 """Most characters of all pairs of one owner. The database has about five bytes for each."""
 
+MAX_GROWTH, MAX_MORE = 4, 200
+"""Most characters of a translation for each of its text's, and more: so much do models write."""
+MAX_ALTERNATIVES = 500
+"""About the most similar pairs that a call returns."""
 DEFAULT_THRESHOLD = 0.75
 """Least score of similar pairs, where a request says nothing."""
 LEAST_THRESHOLD = 0.5
@@ -58,6 +62,12 @@ class TextPair:
                 raise InvalidArgumentError(
                     field, f"contains the control character U+{ord(found[0]):04X}"
                 )
+        length = len(" ".join(self.source.split()))
+        if len(self.target) > (most := MAX_GROWTH * length + MAX_MORE):
+            raise InvalidArgumentError(
+                "translated_text",
+                f"{len(self.target):,} characters, the limit for a text of {length:,} is {most:,}",
+            )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from service.translation.results import (
     joined_reason,
 )
 
+MAX_SHOWN_MATCHES = 500
+"""Most matches of a translation memory in the result of a text."""
+
 _INDEXED = re.compile(r"contents\[(\d+)\]")
 
 
@@ -76,6 +79,7 @@ class JoinedText:
         self._confidences: list[SentenceConfidence] = []
         self._warnings: list[TranslationWarning] = []
         self._memory_matches: list[MemoryMatch] = []
+        self._num_memory_matches = 0
         self._alternatives: list[MemoryMatch] = []
 
     def add(self, part: TranslatedPart) -> None:
@@ -107,7 +111,9 @@ class JoinedText:
             self._confidences.append(SentenceConfidence(last.confidence, last.num_target_tokens))
         self._count_terms(part)
         self._warnings += part.warnings
-        self._memory_matches += last.memory_matches
+        room = MAX_SHOWN_MATCHES - len(self._memory_matches)
+        self._memory_matches += last.memory_matches[:room]
+        self._num_memory_matches += last.num_memory_matches
         self._alternatives += last.alternatives
         self._error = self._error or part.error
         if self._error is None:
@@ -152,6 +158,7 @@ class JoinedText:
             warnings=() if error else self._warnings,
             num_cached_characters=0 if error else self._num_cached_characters,
             memory_matches=() if error else self._memory_matches,
+            num_memory_matches=0 if error else self._num_memory_matches,
             alternatives=() if error else self._alternatives,
         )
 

@@ -159,7 +159,8 @@ class TextResult:
         warnings: what is wrong with translations of its sentences.
         num_cached_characters: characters of sentences that no model had to translate, because of
             the cache; 0 for an error.
-        memory_matches: sentences that the translation memory translated, in order.
+        memory_matches: the first sentences that the translation memory translated, in order.
+        num_memory_matches: number of all these sentences.
         alternatives: pairs of the memory that are similar to other sentences.
     """
 
@@ -178,6 +179,7 @@ class TextResult:
     warnings: Sequence[TranslationWarning] = ()
     num_cached_characters: int = 0
     memory_matches: Sequence[MemoryMatch] = ()
+    num_memory_matches: int = 0
     alternatives: Sequence[MemoryMatch] = ()
 
 

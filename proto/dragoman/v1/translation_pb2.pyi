@@ -1036,14 +1036,14 @@ class Translation(_message.Message):
 
     @_builtins.property
     def memory_matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
-        """The sentences, or lines of several, whose translation is the memory's, in order. The model did not read
-        them: they count no tokens, and are not in `sentences`.
+        """The sentences, or lines of several, whose translation is the memory's, in order, at most 500. The model
+        did not read them: they count no tokens, and are not in `sentences`.
         """
 
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
-        """Similar sentences of the memory, up to three for each sentence that the model translated, the best first.
-        Their translations are as the memory has them.
+        """Similar sentences of the memory, up to three for each sentence that the model translated, the best first,
+        and some 500 in a call. Their translations are as the memory has them.
         """
 
     def __init__(
@@ -2516,7 +2516,7 @@ class AddTranslationRequest(_message.Message):
     Its white space doesn't matter.
     """
     translated_text: _builtins.str
-    """Its translation, at most 2,000 characters."""
+    """Its translation, at most 2,000 characters, and 4 for each of the text's and 200."""
     source_language_code: _builtins.str
     """The language of the text, as a BCP-47 code. A region doesn't matter when texts are looked up; a
     script does.

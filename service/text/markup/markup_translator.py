@@ -13,7 +13,7 @@ from typing import TypeVar, Unpack
 from service.common.fairness import in_thread, on_loop
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import index_in, renamed
+from service.text.joined_results import MAX_SHOWN_MATCHES, index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
 from service.text.markup.lines import TranslatedText, split_lines
@@ -345,7 +345,10 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
         sentences=[sentence for result in results for sentence in result.sentences],
         warnings=[warning for result in results for warning in result.warnings],
         num_cached_characters=sum(result.num_cached_characters for result in results),
-        memory_matches=[match for result in results for match in result.memory_matches],
+        memory_matches=[match for result in results for match in result.memory_matches][
+            :MAX_SHOWN_MATCHES
+        ],
+        num_memory_matches=sum(result.num_memory_matches for result in results),
         alternatives=[match for result in results for match in result.alternatives],
     )
 

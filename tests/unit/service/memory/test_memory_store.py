@@ -174,6 +174,10 @@ async def test_sentences_of_common_words_are_found(
         (german(" ", "x"), "source_text: is empty"),
         (german("x", "\n"), "translated_text: is empty"),
         (german("x" * 2001, "x"), "source_text: 2,001 characters, the limit is 2,000"),
+        (
+            german("x", "y" * 205),
+            "translated_text: 205 characters, the limit for a text of 1 is 204",
+        ),
         (german("x", "a\x00"), r"translated_text: contains the control character U\+0000"),
         (german("\ud800", "x"), r"source_text: contains the control character U\+D800"),
         (TextPair("x", "x", "english", "de"), "source_language_code: is no language code"),

@@ -1,0 +1,153 @@
+"""The stage of a memory: what it does not answer reaches the stage below unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.requests import FinishReason
+from service.errors import InvalidArgumentError
+from service.memory.memory_translator import LookUp, MemoryTranslator
+from service.memory.pairs import MAX_ALTERNATIVES, MemoryUse, StoredMemory
+from service.text.joined_results import MAX_SHOWN_MATCHES
+from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.results import MemoryMatch, TextResult
+from service.translation.translator import StreamDelta
+
+USE = MemoryUse(StoredMemory(1, "m", 1), "en", "de", 0.75)
+
+
+class ScriptedSearch:
+    """A search that knows some texts, and finds one similar pair for all others."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    def exact(self, text: str) -> MemoryMatch | None:
+        found = text in self.known
+        return MemoryMatch(text, text, f"<{text}>", 1.0, "m") if found else None
+
+    def similar(self, text: str) -> list[MemoryMatch]:
+        return [MemoryMatch(text, "source", "target", 0.8, "m")]
+
+
+class ScriptedStore:
+    def __init__(self, *known: str) -> None:
+        self._search = ScriptedSearch(*known)
+
+    async def search(self, client: str, use: MemoryUse, search: Any) -> Any:
+        return search(self._search)
+
+
+class Below:
+    """A translator that writes its texts in capitals; "bad" is refused."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def enter(self, options: Any = None, **shared: Any) -> None:
+        pass
+
+    async def translate(
+        self, texts: Sequence[str], options: Any = None, **shared: Any
+    ) -> list[TextResult]:
+        self.texts += texts
+        for index, text in enumerate(texts):
+            if "refused" in text:
+                raise InvalidArgumentError(f"contents[{index}]", "refused")
+        return [
+            TextResult("", None, error=InvalidArgumentError(f"contents[{index}]", "is bad"))
+            if "bad" in text
+            else TextResult(text.upper(), FinishReason.EOS, 3, 3)
+            for index, text in enumerate(texts)
+        ]
+
+    async def stream(
+        self, text: str, options: Any = None, **shared: Any
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        [result] = await self.translate([text])
+        if result.error:
+            raise InvalidArgumentError("content", "is bad")
+        yield StreamDelta(result.text)
+        yield result
+
+
+def stage(below: Below, *known: str) -> MemoryTranslator:
+    return MemoryTranslator(below, ScriptedStore(*known), USE, TranslatorLimits())
+
+
+async def test_texts_without_a_match_reach_the_stage_below_unchanged() -> None:
+    texts = ["One. Two.\n\n- Three. ", "", " \n", "a\0b", "\ud800"]
+    below = Below()
+    results = await stage(below, "Four.").translate(texts)
+    assert below.texts == texts
+    assert [result.text for result in results] == [text.upper() for text in texts]
+    assert len(results[0].alternatives) == 3
+
+
+async def test_only_what_is_between_matches_is_translated() -> None:
+    below = Below()
+    [first, second] = await stage(below, "Two.", "Five. Six.").translate(
+        ["One. Two. Three.\nFour. Two.\n* Five. Six.", "Two."]
+    )
+    assert below.texts == ["One.", " Three.\nFour."]
+    assert first.text == "ONE. <Two.> THREE.\nFOUR. <Two.>\n* <Five. Six.>"
+    assert [match.sentence for match in first.memory_matches] == ["Two.", "Two.", "Five. Six."]
+    assert [match.sentence for match in first.alternatives] == ["One.", "Three.", "Four."]
+    assert (first.num_memory_matches, first.num_source_tokens) == (3, 6)
+    assert (second.text, second.num_source_tokens) == ("<Two.>", 0)
+
+
+async def test_errors_name_the_text_of_the_request() -> None:
+    [good, bad] = await stage(Below(), "Two.").translate(["Two. Fine.", "Two. It is bad."])
+    assert good.error is None
+    assert str(bad.error) == "contents[1]: is bad"
+    assert not bad.memory_matches
+    with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: refused"):
+        await stage(Below(), "Two.").translate(["Two.", "Two. Is refused."])
+
+
+async def test_a_stream_is_the_translation() -> None:
+    text = "One. Two. Three.\nFour. Two.\n"
+    [whole] = await stage(Below(), "Two.").translate([text])
+    events = [event async for event in stage(Below(), "Two.").stream(text)]
+    *deltas, end = events
+    assert "".join(delta.text for delta in deltas if isinstance(delta, StreamDelta)) == whole.text
+    assert isinstance(end, TextResult)
+    assert (end.text, end.memory_matches) == (whole.text, whole.memory_matches)
+    with pytest.raises(InvalidArgumentError, match="content: is bad"):
+        _ = [event async for event in stage(Below(), "Two.").stream("Two. It is bad.")]
+
+
+async def test_without_splitting_only_whole_texts_match() -> None:
+    below, options = Below(), TranslateOptions(split_sentences=False)
+    [first, second] = await stage(below, "Two.").translate([" Two.\n", "One. Two."], options)
+    assert first.text == " <Two.>\n"
+    assert below.texts == ["\n", "One. Two."]
+    assert second.text == "ONE. TWO."
+
+
+async def test_matches_and_alternatives_are_bounded() -> None:
+    [result] = await stage(Below(), "Two.").translate(["Two. One. " * 600])
+    assert result.num_memory_matches == 600
+    assert len(result.memory_matches) == MAX_SHOWN_MATCHES
+    assert len(result.alternatives) == MAX_ALTERNATIVES
+
+
+pieces = st.lists(
+    st.sampled_from(["One.", "Two.", " ", "\n", "\t", "- ", "3.5", "{x}.", "Ä!", "\0"])
+)
+
+
+@given(pieces.map("".join), st.sets(st.sampled_from(["One.", "Two.", "One. Two.", "3.5"])))
+def test_parts_are_the_text(text: str, known: set[str]) -> None:
+    look_up, parts = LookUp([text], "en", splits=True, links=False), []
+    while not look_up.is_done:
+        parts += look_up.some(ScriptedSearch(*known))
+    assert "".join(part.part.separator + part.part.text for part in parts) == text
+    for part in parts:
+        assert not part.results or part.part.text in known
