@@ -15,6 +15,7 @@ from service.errors import InvalidArgumentError
 from service.memory import tmx
 from service.memory.memory_translator import MemoryTranslator
 from service.memory.pairs import LEAST_THRESHOLD, MemoryUse, StoredMemory, TextPair
+from service.memory.store import BATCH_PAIRS
 from service.text.interface import LinkedTranslator
 from service.translation.options import TranslatorLimits
 
@@ -99,10 +100,15 @@ async def import_memory(
     await backend.memories.find(_owner(), memory)
     found = await backend.documents.read_tmx(content, languages, current_call().client)
     num_pairs = num_added = 0
+    waiting: list[TextPair] = []
     for batch in found.batches():
-        num_added += await backend.memories.add(_owner(), memory, batch)
-        num_pairs += len(batch)
         await checkpoint()
+        num_pairs += len(batch)
+        waiting += batch
+        if len(waiting) >= BATCH_PAIRS:
+            num_added += await backend.memories.add(_owner(), memory, waiting)
+            waiting = []
+    num_added += await backend.memories.add(_owner(), memory, waiting)
     return ImportCounts(num_added, num_pairs - num_added, found.num_skipped)
 
 

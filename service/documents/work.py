@@ -35,7 +35,7 @@ MAX_CHARACTER_RATIO = 2
 and in a pair with each of its translations."""
 
 _SAMPLE_CHARACTERS = 4_000
-_BATCH_PAIRS = 200
+_BATCH_PAIRS = 50  # of the longest texts, a megabyte
 
 
 @dataclass(frozen=True)

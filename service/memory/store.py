@@ -37,7 +37,8 @@ from service.memory.tables import (
     remove_some,
 )
 
-_BATCH = 500  # pairs of a transaction, or of a page: some ten milliseconds
+BATCH_PAIRS = 500
+"""Pairs of a transaction, or of a page: some ten milliseconds."""
 _READERS = 2
 
 _log = logging.getLogger("dragoman.memory")
@@ -150,8 +151,8 @@ class TranslationMemories:
                 it have been added.
         """
         num_new = 0
-        for start in range(0, len(pairs), _BATCH):
-            batch = pairs[start : start + _BATCH]
+        for start in range(0, len(pairs), BATCH_PAIRS):
+            batch = pairs[start : start + BATCH_PAIRS]
             add = functools.partial(add_pairs, owner=owner, name=name, pairs=batch)
             num_new += await self._write(owner, add)
         return num_new
@@ -162,7 +163,7 @@ class TranslationMemories:
         query = f"SELECT id, {PAIR} FROM pairs WHERE memory = ? AND id > ? ORDER BY id LIMIT ?"
         last = 0
         while True:
-            page = functools.partial(_rows, query, (memory.id, last, _BATCH))
+            page = functools.partial(_rows, query, (memory.id, last, BATCH_PAIRS))
             rows = await self._read(owner, page)
             if not rows:
                 return
@@ -241,7 +242,7 @@ class TranslationMemories:
 
     async def _remove_deleted(self) -> None:
         try:
-            while await self._write("", lambda db: remove_some(db, _BATCH)):
+            while await self._write("", lambda db: remove_some(db, BATCH_PAIRS)):
                 pass
         except sqlite3.Error as exc:  # a full disk, for example; the next deletion tries again
             _log.warning("pairs of a deleted memory could not be removed", exc_info=exc)

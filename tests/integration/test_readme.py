@@ -21,7 +21,7 @@ from tests.integration.servers import running_bundle
 ROOT = Path(__file__).parents[2]
 PAGES = (
     *("README.md", "proto/README.md", "proto/SEARCH.md", "service/MARKUP.md"),
-    *("service/GLOSSARIES.md", "proto/CLIENTS.md"),
+    *("service/GLOSSARIES.md", "proto/CLIENTS.md", "service/MEMORY.md"),
 )
 TEXTS = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
 SERVER = "127.0.0.1:50051"
@@ -42,15 +42,18 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", "".join(TEXTS), re.MULTILINE | r
         (EXAMPLES[6], r"\A(cross [01] \S+ looks at \S+\n)+\Z"),
         (EXAMPLES[7], r"^<p>.*<code>door</code>.*</p>$"),
         (EXAMPLES[8], r"^settings \d of 1$"),
+        (EXAMPLES[9], r"^A dog runs\. A dog runs\. 1\.0$"),
     ],
     ids=[
         *("translate", "the client's page", "languages", "search", "score and align"),
-        *("confidence", "attention", "markup", "glossary"),
+        *("confidence", "attention", "markup", "glossary", "memory"),
     ],
 )
-async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
+async def test_the_python_examples_run(
+    bundle_path: Path, tmp_path: Path, example: str, printed: str
+) -> None:
     assert SERVER in example
-    async with running_bundle(bundle_path) as server:
+    async with running_bundle(bundle_path, memory_store=str(tmp_path / "memories.db")) as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", example.replace(SERVER, server.address)),
             stdout=asyncio.subprocess.PIPE,
@@ -62,7 +65,7 @@ async def test_the_python_examples_run(bundle_path: Path, example: str, printed:
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:

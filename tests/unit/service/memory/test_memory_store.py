@@ -103,7 +103,7 @@ def test_a_region_does_not_count_and_a_script_does() -> None:
 async def test_a_deleted_memory_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_store, "_BATCH", 10)
+    monkeypatch.setattr(memory_store, "BATCH_PAIRS", 10)
     async with opened(tmp_path) as store:
         for owner in ("a", "b"):
             await store.create(owner, "m")
