@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dragoman
 from model.bundle.tokenizer import Tokenizer
+from service.memory.pairs import TextPair
+from service.memory.tmx import HEAD, TAIL, tmx_units
 from tests.integration.http_client import ask
 from tests.integration.servers import fake_runner, running_fake
 
@@ -56,3 +59,25 @@ async def test_a_large_body(tokenizer: Tokenizer) -> None:
         assert (await ask(made, "POST", "/v1/translate", values)).status == 400
         front = {"q": emoji, "source": "en", "target": "de"}
         assert (await ask(made, "POST", "/translate", front)).status == 200
+
+
+async def test_large_requests_with_a_memory(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pairs = [
+        TextPair(f"A dog has {i} legs or {i}.", "Bein. " * 30, "en", "de") for i in range(1500)
+    ]
+    file = HEAD + tmx_units(pairs) + TAIL
+    store = str(tmp_path / "memories.db")
+    async with running_fake(fake_runner(tokenizer), tokenizer, memory_store=store) as made:
+        client = made.client
+        await client.create_memory("m")
+        assert (await client.import_memory("m", file)).num_added == 1500
+        await client.add_translation("m", "A dog.", "Hund. " * 30, source="en", target="de")
+        texts = ["A dog. " * 4000], ["A dog has 4 legs. " * 20] * 100, ["A dog. " * 4000, PAGE]
+        for given, mime_type in zip(texts, ("", "", "text/html"), strict=True):
+            with contextlib.suppress(dragoman.TranslationError):
+                answer = await client.translate(
+                    given, source="en", target="de", memory="m", mime_type=mime_type, timeout=3.0
+                )
+                assert answer.translations[0].text
+        assert len(b"".join([part async for part in client.export_memory("m")])) > len(file) / 2
+        await client.delete_memory("m")
