@@ -13,7 +13,10 @@ from typing import Any, ClassVar
 from service.calls.backend import DOCUMENT_LIMITS as LIMITS
 from service.documents.document import Document, DocumentSegment
 from service.documents.formats import READERS, read_document
+from service.documents.tmx import read_tmx
 from service.errors import InvalidArgumentError
+from service.memory import tmx
+from service.memory.pairs import TextPair
 from tests.robustness.fuzz.markup import document_of
 from tests.robustness.fuzz.mutations import (
     WORDS,
@@ -56,6 +59,14 @@ _LINES = (
     'msgctxt "c"', '"\\n"', '"\\x"', "#, fuzzy", "#~ ", "#| ", "# ", "\\", '"', "charset=latin-1",
     "1\n", "\r\n", "\r",
 )  # fmt: skip
+
+
+_TMX = (
+    '<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.4">'
+    '<header srclang="en"/><body><tu><note>x</note><tuv xml:lang="en"><seg>A <bpt i="1">x</bpt> '
+    'dog.</seg></tuv><tuv xml:lang="de-AT"><seg>Ein <hi>Hund</hi>.</seg></tuv>'
+    '<tuv lang="fr"><seg> </seg></tuv></tu></body></tmx>'
+)
 
 
 class _Documents:
@@ -204,6 +215,31 @@ class XliffFiles(_TextFiles):
         return xml_flood(rng, rng.choice(self.samples))
 
 
+class TmxFiles(XliffFiles):
+    """Files .tmx, whose pairs are written and read again."""
+
+    name: ClassVar[str] = "tmx"
+    share: ClassVar[float] = 2
+    what: ClassVar[str] = "translation memories .tmx: read, written and read again"
+    extension: ClassVar[str] = ".tmx"
+    samples: ClassVar[Sequence[str]] = (_TMX,)
+
+    def run(self, given: tuple[str, bytes]) -> str:
+        """Read the pairs of the file, write them, and read them again."""
+        try:
+            pairs = _pairs(given[1])
+        except InvalidArgumentError as exc:
+            expect(exc.field == "content", "a refusal of another field", given)
+            return "refused"
+        again = _pairs(tmx.HEAD + tmx.tmx_units(pairs) + tmx.TAIL)
+        expect(again == pairs, "other pairs are read again", (given, pairs, again))
+        return "pairs" if pairs else "no pair"
+
+
+def _pairs(data: bytes) -> list[TextPair]:
+    return [pair for batch in read_tmx(data, LIMITS, ("", "")).batches() for pair in batch]
+
+
 class _Archives(_Documents):
     """Zip files: their parts are changed, or the archive around them."""
 
@@ -288,5 +324,5 @@ def _changed(segment: DocumentSegment) -> str:
 
 
 TARGETS: Sequence[Callable[[], Any]] = (
-    PlainTexts, Pages, SubtitleFiles, Catalogues, XliffFiles, WordFiles, OpenFiles,
+    PlainTexts, Pages, SubtitleFiles, Catalogues, XliffFiles, TmxFiles, WordFiles, OpenFiles,
 )  # fmt: skip

@@ -23,6 +23,7 @@ _LANGUAGES = ("en", "de", "EN", "en-US", "de_DE", "", "auto", "xx", "fr", "eng",
 _BY_NAME = {
     "source_language_code": _LANGUAGES,
     "target_language_code": ("de",) * 6 + _LANGUAGES,
+    "memory": ("",) * 6 + ("terms", "none"),
     "model": ("",) * 6 + ("en-de", "none", "nmt", "../x"),
     "mime_type": (
         "",

@@ -283,6 +283,7 @@ async def fuzzed_server(*options: str) -> AsyncIterator[FuzzedServer]:
         command = [
             *("-m", "cli.main", "serve", "--port", "0", "--metrics-port", "0", "--http-port", "0"),
             *("--keys", str(keys), "--glossary", f"terms={terms}", "--log-format", "json"),
+            *("--memory-store", str(Path(folder, "memories.db"))),
             *options,
         ]
         kept = {
