@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +11,10 @@ from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
+from cli import memory as memory_command
+from cli.main import app
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
@@ -250,6 +255,42 @@ async def test_memories_as_json(tmp_path: Path) -> None:
         assert translation["memoryMatches"][0]["memory"] == "ours"
         listed = await ask(running, "GET", "/v1/memories")
         assert listed.json["memories"] == [{"name": "ours", "pairCount": "1"}]
+        exported = await post(running, "/v1/memories:export", {"name": "ours"})
+        parts = [base64.b64decode(event["content"]) for _, event in exported.events]
+        assert DOG[1] in b"".join(parts).decode()
         assert (await post(running, "/v1/memories:delete", {"name": "ours"})).status == 200
         answer = await post(running, "/v1/memories", {"name": "a b"})
         assert answer.status == 400
+
+
+async def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_command, "_PORTION_BYTES", 500)  # of which the file has several
+    file, exported = tmp_path / "in.tmx", tmp_path / "out.tmx"
+    pairs = [TextPair(f"Line {index}.", f"Zeile {index}.", "en", "de") for index in range(20)]
+    file.write_bytes(HEAD + tmx_units(pairs) + TAIL)
+    bad = tmp_path / "bad.tmx"
+    bad.write_text("<tmx><body><tu>")
+    store = str(tmp_path / "memories.db")
+    async with running_bundle(*shipped_models(), memory_store=store) as running:
+
+        async def output(*arguments: str | Path, code: int = 0) -> str:
+            given = ["memory", *map(str, arguments), "--server", running.address]
+            result = await asyncio.to_thread(CliRunner().invoke, app, given)
+            assert result.exit_code == code, result.output
+            return result.output
+
+        languages = ("--from", "en", "--to", "de")
+        await output("create", "ours")
+        await output("add", "ours", *DOG, *languages)
+        assert await output("import", "ours", file) == "20 added, 0 replaced, 0 left out\n"
+        assert await output("import", "ours", file, *languages) == (
+            "0 added, 20 replaced, 0 left out\n"
+        )
+        assert await output("list") == "ours\t21\n"
+        assert '"num_pairs": 21' in await output("list", "--json")
+        await output("export", "ours", "--output", exported)
+        assert exported.read_bytes().count(b"<tu ") == 21
+        assert "no well-formed XML" in await output("import", "ours", bad, code=1)
+        assert "NOT_FOUND" in await output("export", "none", code=1)
+        await output("delete", "ours")
+        assert await output("list") == ""
