@@ -15,7 +15,7 @@ MAX_PAIRS = 2_000_000
 MAX_CHARACTERS = 2_000
 """Most characters of a text, and of its translation."""
 MAX_OWNER_CHARACTERS = 1_000_000_000
-"""Most characters of all pairs of one owner. The database has about five bytes for each."""
+"""Most characters of all pairs of one owner. The database has two bytes or more for each."""
 
 MAX_GROWTH, MAX_MORE = 4, 200
 """Most characters of a translation for each of its text's, and more: so much do models write."""
