@@ -95,7 +95,12 @@ async def test_what_an_earlier_run_left_is_used_and_removed(
     [model] = await server.client.list_models()
     options = as_json(
         dict(
-            search=Search(), glossary=None, verbatim=None, adapt_letter_case=None, line_breaks=None
+            search=Search(),
+            glossary=None,
+            memory="",
+            verbatim=None,
+            adapt_letter_case=None,
+            line_breaks=None,
         )
     )
     chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None, **options}
