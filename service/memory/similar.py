@@ -45,7 +45,7 @@ class SimilarPairs:
     """
 
     def __init__(self) -> None:
-        self._common: dict[str, None] = {}
+        self._common: set[str] = set()
 
     def find(
         self,
@@ -107,9 +107,9 @@ class SimilarPairs:
         return counts
 
     def _remember(self, name: str) -> None:
-        self._common[name] = None
-        while len(self._common) > _MAX_KNOWN_COMMON:
-            self._common.pop(next(iter(self._common)), None)
+        if len(self._common) >= _MAX_KNOWN_COMMON:
+            self._common.clear()  # they are found again; several threads may do this
+        self._common.add(name)
 
 
 def _pairs_with(connection: sqlite3.Connection, name: str) -> list[int]:
