@@ -13,12 +13,13 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
+from tests.no_memories import NoMemories
 
 Behaviour = Callable[["FakeServer", int, Any], None]
 """Is given the server, the number of the call and its context; delays or aborts the call."""
 
 
-class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
+class FakeServer(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
     """Answers every text with itself, after calling `behaviour`."""
 
     def __init__(self, behaviour: Behaviour) -> None:

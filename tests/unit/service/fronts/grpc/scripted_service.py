@@ -16,12 +16,13 @@ from service.calls.request_parsing import RequestParser
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
 from service.ports.grpc.accepting_server import AcceptingServer
+from tests.no_memories import NoMemories
 
 SERVICE = "dragoman.v1.TranslationService"
 Behaviour = Callable[[], Awaitable[None]]
 
 
-class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
+class ScriptedService(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
     """Calls `behaviour`, then answers with an empty message."""
 
     def __init__(self) -> None:
