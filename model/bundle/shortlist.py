@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -114,15 +115,25 @@ class Shortlist:
         Args:
             added_ids: further ids, of a forced beginning for example.
         """
-        parts: list[Any] = [np.arange(self.first_num), [*self.always, *added_ids]]
-        for source in set(source_ids):
-            parts.append(self.ids[self.offsets[source] : self.offsets[source + 1]])
-        found = np.concatenate(parts).astype(np.int64)
-        # As np.unique, which takes three times as long.
-        is_listed = np.zeros(found.max(initial=-1) + 1, np.bool_)
-        is_listed[found] = True
-        is_listed[[i for i in self.never if i < len(is_listed)]] = False
-        return np.flatnonzero(is_listed)
+        # As np.unique, which takes several times as long.
+        is_listed = self._is_always_listed.copy()
+        parts = [self.ids[self.offsets[i] : self.offsets[i + 1]] for i in set(source_ids)]
+        is_listed[np.concatenate([*parts, np.array([*added_ids], np.uint32)])] = True
+        is_listed[self._never] = False
+        return is_listed.nonzero()[0]
+
+    @cached_property
+    def _is_always_listed(self) -> npt.NDArray[np.bool_]:
+        """Of each id, whether every sentence may produce it."""
+        largest = max(self.ids.max(initial=0), *self.always, *self.never, 0)
+        is_listed = np.zeros(max(len(self.offsets) - 1, self.first_num, largest + 1), np.bool_)
+        is_listed[: self.first_num] = True
+        is_listed[[*self.always]] = True
+        return is_listed
+
+    @cached_property
+    def _never(self) -> Ids:
+        return np.array(self.never, np.int64)
 
 
 def check_lists(offsets: npt.NDArray[Any], ids: npt.NDArray[Any], vocab_size: int) -> None:
