@@ -24,9 +24,16 @@ class _Way:
         return self._runner.limits
 
     def execute(self, plan: StepPlan) -> StepOutput:
+        self._note()
+        return self._runner.execute(plan)
+
+    def follow_up(self) -> StepOutput:
+        self._note()
+        return self._runner.follow_up()
+
+    def _note(self) -> None:
         self._lanes.stepped.append(self._number)
         self._lanes.ways[self._number].append(self._name)
-        return self._runner.execute(plan)
 
     def close(self) -> None:
         raise AssertionError("the lanes are closed together")

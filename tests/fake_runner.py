@@ -108,6 +108,7 @@ class FakeRunner:
         self._may_pass = threading.Condition()
         self._permits: int | None = None
         self._num_blocked = 0
+        self._following: StepPlan | None = None
         self.plans: list[StepPlan] = []
         self.closed = False
 
@@ -186,13 +187,25 @@ class FakeRunner:
         encoded = time.perf_counter()
         self._step(plan)
         top_ids, top_logits, log_sum_exp = self._choose(plan)
-        return StepOutput(
+        output = StepOutput(
             top_ids=top_ids,
             top_logits=top_logits,
             log_sum_exp=log_sum_exp,
             encode_seconds=encoded - started,
             step_seconds=time.perf_counter() - encoded,
         )
+        self._following = plan.followed_by(output)
+        return output
+
+    def follow_up(self) -> StepOutput:
+        """Execute the plan that follows the last one at once.
+
+        Raises:
+            PlanError: nothing was executed.
+        """
+        if self._following is None:
+            raise PlanError("there is no step to follow")
+        return self.execute(self._following)
 
     def close(self) -> None:
         """Record the call."""

@@ -29,6 +29,11 @@ def greedy_steps(
     return outputs
 
 
+def follow_ups(runner: ModelRunner, plan: StepPlan, num_steps: int) -> list[StepOutput]:
+    """The steps of `greedy_steps`, with `follow_up` after the first."""
+    return [runner.execute(plan), *(runner.follow_up() for _ in range(num_steps - 1))]
+
+
 def rows_equal(first: StepOutput, i: int, second: StepOutput, j: int) -> bool:
     """Whether row i of one output is row j of another, bit for bit."""
     return all(

@@ -71,6 +71,12 @@ class StepClock:
         self.steps.append((time.perf_counter(), plan.num_rows, bool(plan.encodes)))
         return output
 
+    def follow_up(self) -> StepOutput:
+        """See the wrapped runner."""
+        output = self._runner.follow_up()
+        self.steps.append((time.perf_counter(), len(output.top_ids), False))
+        return output
+
     def close(self) -> None:
         """See the wrapped runner."""
         self._runner.close()

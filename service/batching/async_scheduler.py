@@ -153,12 +153,13 @@ class AsyncLane(Lane):
     def update(self, output: StepOutput, now: float) -> Update:
         """Append the output of the oldest plan in flight, for rows with the same request."""
         owners, admitted = self._in_flight.popleft()
-        admitted = [entry for entry in admitted if entry.state is not RequestState.FINISHED]
+        self._admitted = [one for one in admitted if one.state is not RequestState.FINISHED]
+        self._set_first_token_at(now)
         rows = self._still_owned(owners)
         if len(rows) == len(owners) == len(self._owners):
-            return self._report(admitted, self._decoding.advance(output), now)
+            return self._report(self._decoding.advance(output), now)
         finished_rows = self._decoding.advance_some(output, rows)
-        return self._report(admitted, finished_rows, now, set(rows.tolist()))
+        return self._report(finished_rows, now, set(rows.tolist()))
 
     def fail(self, error: DragomanError, now: float) -> list[Finished]:
         """Finish all requests after the oldest plan in flight has failed.

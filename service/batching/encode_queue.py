@@ -113,11 +113,11 @@ class EncodeQueue:
         """Whether an encode is in flight."""
         return bool(self._batches)
 
-    def stepped(self, num_running: int) -> None:
-        """Record that a step ended; `num_running` is the number of rows in use."""
-        self._shares.stepped()
+    def stepped(self, num_running: int, num_steps: int = 1) -> None:
+        """Record that steps ended; `num_running` is the number of rows in use."""
+        self._shares.stepped(num_steps)
         if not self._batches and self._num_free(num_running) > 0:
-            self._num_steps += 1
+            self._num_steps += num_steps
 
     def can_begin(self, num_running: int) -> bool:
         """Whether `begin` would return any request."""

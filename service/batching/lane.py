@@ -5,7 +5,7 @@ A lane is a group of rows that steps as one batch, with its own caches.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry
@@ -155,29 +155,35 @@ class Lane:
 
     # --- after a step ----------------------------------------------------------------------------
 
-    def update(self, output: StepOutput, now: float) -> Update:
-        """Append the tokens chosen after the last plan's step, or after one that followed it.
+    def advance(self, outputs: Sequence[StepOutput], now: float) -> None:
+        """Append the tokens of the last plan's step and of those that followed it, but the last.
 
-        Call it once for each of these steps, in order.
+        Args:
+            outputs: outputs of these steps, in order; `update` takes the last one.
+            now: time at which the first of them ended.
         """
+        self._set_first_token_at(now)
+        self._decoding.advance_all(outputs)
+
+    def update(self, output: StepOutput, now: float) -> Update:
+        """Append the tokens chosen after the last plan's step, or after the last that followed."""
         finished_rows = self._decoding.advance(output)
-        admitted, self._admitted = self._admitted, []
-        return self._report(admitted, finished_rows, now)
+        self._set_first_token_at(now)
+        return self._report(finished_rows, now)
+
+    def _set_first_token_at(self, now: float) -> None:
+        for entry in self._admitted:
+            entry.first_token_at = now
+        self._admitted = []
 
     def fail(self, error: DragomanError, now: float) -> list[Finished]:
         """Finish all requests after a failed step: the caches cannot be trusted."""
         return [self._end(entry, now, FinishReason.ERROR, error) for entry in self.running()]
 
     def _report(
-        self,
-        admitted: list[RequestEntry],
-        finished_rows: list[int],
-        now: float,
-        stepped: Collection[int] | None = None,
+        self, finished_rows: list[int], now: float, stepped: Collection[int] | None = None
     ) -> Update:
         """The results of a step of the rows `stepped`; None for all rows."""
-        for entry in admitted:
-            entry.first_token_at = now
         streamed = []
         if self._streaming:
             last_tokens = self._states.token_ids.tolist()

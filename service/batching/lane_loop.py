@@ -109,23 +109,24 @@ class LaneLoop(StepLoop):
         A step reads the weights, which evict Python's data from the processor's caches: Python code
         takes three times as long after it. So several steps are updated together.
         """
-        plan, lane = schedule.plan, schedule.lane
-        steps: list[Step] = []
-        if plan is None:
-            return steps
-        runner, started_at = self._runner_alone(lane), schedule.scheduled_at
+        if schedule.plan is None:
+            return []
+        runner = self._runner_alone(schedule.lane)
         most = MAX_UNREPORTED - len(self._unreported)
-        num_steps = min(self._scheduler.num_uninterrupted_steps(lane), most)
-        while True:
-            outcome, now = outcome_of(partial(runner.execute, plan)), self._clock()
-            steps.append(Step(outcome, started_at, now))
-            if len(steps) >= num_steps or not self._commands.empty():
-                return steps
-            if isinstance(outcome, Exception):
-                return steps
-            if not self._scheduler.can_continue(outcome, now, lane):
-                return steps
-            plan, started_at = plan.followed_by(outcome), now
+        num_steps = min(self._scheduler.num_uninterrupted_steps(schedule.lane), most)
+        steps = [self._step(partial(runner.execute, schedule.plan), schedule.scheduled_at)]
+        while len(steps) < num_steps and self._can_continue(steps[-1], schedule.lane):
+            steps.append(self._step(runner.follow_up, steps[-1].ended_at))
+        return steps
+
+    def _step(self, run: Callable[[], StepOutput], started_at: float) -> Step:
+        return Step(outcome_of(run), started_at, self._clock())
+
+    def _can_continue(self, step: Step, lane: int) -> bool:
+        """Whether another step can follow at once; no longer once a command has arrived."""
+        if isinstance(step.outcome, Exception) or not self._commands.empty():
+            return False
+        return self._scheduler.can_continue(step.outcome, step.ended_at, lane)
 
     def _runner_alone(self, lane: int) -> ModelRunner:
         """The lane's runner with all threads, or during an encode with the lane's share of them.

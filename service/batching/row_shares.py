@@ -48,9 +48,9 @@ class RowShares:
         if not self._held[sender]:
             self._left[sender] = self._num_steps
 
-    def stepped(self) -> None:
-        """Record that a step ended."""
-        self._num_steps += 1
+    def stepped(self, num_steps: int = 1) -> None:
+        """Record that steps ended."""
+        self._num_steps += num_steps
         while self._left:
             sender, left_at = next(iter(self._left.items()))
             if self._num_steps - left_at < _REMEMBERED_STEPS:

@@ -201,8 +201,18 @@ class Scheduler:
             self._stepping.add(lane)
         return Schedule(lane, now, plan, admitted, dropped, scoring)
 
+    def advance(self, outputs: Sequence[StepOutput], now: float, lane: int = 0) -> None:
+        """Append the tokens of a lane's step and of those that followed it at once, but the last.
+
+        Args:
+            outputs: outputs of these steps, in order; `update` takes the last one.
+            now: time at which the first of them ended.
+        """
+        self._lanes[lane].advance(outputs, now)
+        self._queue.stepped(self.num_running, len(outputs))
+
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
-        """Append the tokens chosen after the step of a lane's plan, or after one that followed."""
+        """Append the tokens chosen after a lane's step, or after the last that followed it."""
         self._stepping.discard(lane)
         update = self._lanes[lane].update(output, now)
         self._queue.stepped(self.num_running)

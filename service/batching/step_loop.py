@@ -179,33 +179,45 @@ class StepLoop(abc.ABC):
         If a step failed, all requests in its lane fail, since its caches cannot be trusted;
         requests in other lanes continue.
         """
+        if not steps:
+            return
         scheduler, lane = self._scheduler, schedule.lane
-        admitted = schedule.admitted
-        encodes = () if schedule.plan is None else schedule.plan.encodes
-        for outcome, started_at, now in steps:
-            if not isinstance(outcome, Exception):
-                for entry in admitted:  # has no effect on sources that were encoded ahead
-                    entry.was_encoded(now - outcome.step_seconds, outcome.encode_seconds)
-                output, update = outcome, scheduler.update(outcome, now, lane)
-            else:
-                ids = request_ids(scheduler.running(lane))
-                logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
-                finished = scheduler.fail_step(error_of(outcome, STEPPING), now, lane)
-                output, update = _NO_OUTPUT, Update([], finished)
-            iteration = Iteration(
-                num_rows=len(output.top_ids),
-                num_encodes=sum([item.encoded is None for item in encodes]),
-                encode_seconds=output.encode_seconds,
-                step_seconds=output.step_seconds,
-                seconds=now - started_at,
-                admitted=[entry.id for entry in admitted],
-                num_waiting=scheduler.num_waiting,
-                num_running=scheduler.num_running,
-                num_padding=output.num_padding,
-                num_beside=scheduler.num_beside(lane),
-            )
-            self._emit(iteration, update.streamed, update.finished)
-            admitted, encodes = [], ()  # reported with the first step
+        outputs = [step.outcome for step in steps if not isinstance(step.outcome, Exception)]
+        if outputs:
+            encoded_at = steps[0].ended_at - outputs[0].step_seconds
+            for entry in schedule.admitted:  # has no effect on sources that were encoded ahead
+                entry.was_encoded(encoded_at, outputs[0].encode_seconds)
+        *earlier, (outcome, _, now) = steps
+        if earlier:
+            scheduler.advance(outputs[: len(earlier)], earlier[0].ended_at, lane)
+            for number, step in enumerate(earlier):
+                self._unreported.append(self._iteration(schedule, step, is_first=not number))
+        if not isinstance(outcome, Exception):
+            update = scheduler.update(outcome, now, lane)
+        else:
+            ids = request_ids(scheduler.running(lane))
+            logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
+            update = Update([], scheduler.fail_step(error_of(outcome, STEPPING), now, lane))
+        last = self._iteration(schedule, steps[-1], is_first=not earlier)
+        self._emit(last, update.streamed, update.finished)
+
+    def _iteration(self, schedule: Schedule, step: Step, *, is_first: bool) -> Iteration:
+        """The report of a step; the schedule's requests are reported with its first step."""
+        scheduler = self._scheduler
+        output = _NO_OUTPUT if isinstance(step.outcome, Exception) else step.outcome
+        encodes = schedule.plan.encodes if is_first and schedule.plan is not None else ()
+        return Iteration(
+            num_rows=len(output.top_ids),
+            num_encodes=sum([item.encoded is None for item in encodes]),
+            encode_seconds=output.encode_seconds,
+            step_seconds=output.step_seconds,
+            seconds=step.ended_at - step.started_at,
+            admitted=[entry.id for entry in schedule.admitted] if is_first else (),
+            num_waiting=scheduler.num_waiting,
+            num_running=scheduler.num_running,
+            num_padding=output.num_padding,
+            num_beside=scheduler.num_beside(schedule.lane),
+        )
 
     def _score(self, schedule: Schedule) -> None:
         """Score the schedule's targets on this thread, and update."""

@@ -65,6 +65,21 @@ class RowStates:
         self.token_ids[:num_rows] = token_ids
         positions += 1
 
+    def append_run(self, token_ids: Int64, log_probabilities: Float64) -> None:
+        """Append the tokens of several steps to each of the first rows.
+
+        Args:
+            token_ids: [steps, n] tokens for rows 0 to n-1.
+            log_probabilities: [steps, n] their log-probabilities.
+        """
+        num_steps, num_rows = token_ids.shape
+        rows, positions = self._row_numbers[:num_rows], self.positions[:num_rows]
+        every = positions + np.arange(num_steps)[:, np.newaxis]  # [steps, n]
+        self.generated[rows, every] = token_ids
+        self.log_probabilities[rows, every] = log_probabilities
+        self.token_ids[:num_rows] = token_ids[-1]
+        positions += num_steps
+
     def append_some(self, rows: Indices, token_ids: Int64, log_probabilities: Float64) -> None:
         """Append a token to each of `rows` [m]: token_ids and log_probabilities [m]."""
         positions = self.positions[rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,13 @@ class Decoding:
         self._copies.clear()
         return copies
 
+    def advance_all(self, outputs: Sequence[StepOutput]) -> None:
+        """Append the tokens of several steps to greedy rows, none of which is done with them."""
+        chosen = np.stack([output.top_ids[:, 0] for output in outputs])
+        logits = np.stack([output.top_logits[:, 0] for output in outputs])
+        log_sum_exp = np.stack([output.log_sum_exp for output in outputs])
+        self.states.append_run(chosen, np.subtract(logits, log_sum_exp, dtype=np.float64))
+
     def advance(self, output: StepOutput) -> list[int]:
         """Append a token to every row that stepped.
 
@@ -167,7 +175,7 @@ class Decoding:
 
     def ends(self, output: StepOutput) -> bool:
         """Whether any row ends with its best token; all rows are greedy."""
-        return bool((output.top_ids[:, 0] == self._eos_id).any())
+        return self._eos_id in output.top_ids[:, 0].tolist()  # of few numbers, faster than NumPy
 
     def continues_after(self, rows: list[int], num_steps: int) -> bool:
         """Whether any of the greedy `rows` does not reach its length within `num_steps` more."""

@@ -221,7 +221,14 @@ class ModelRunner(Protocol):
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`. An exception fails the requests in it, not the engine.
 
-        Later plans do not change the returned arrays.
+        Later steps do not change the returned arrays.
+        """
+        ...
+
+    def follow_up(self) -> StepOutput:
+        """Run a step after the last one, in which each row continues with its best token.
+
+        The same as `execute` of `StepPlan.followed_by`, for less.
         """
         ...
 

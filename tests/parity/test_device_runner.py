@@ -33,7 +33,7 @@ from tests.parity.device_runners import (
     same,
     start,
 )
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import follow_ups, greedy_steps, rows_equal
 
 __all__ = ["bundle", "runners"]  # fixtures
 
@@ -54,6 +54,17 @@ def test_greedy_is_the_other_runners_bit_by_bit(
         sources = random_sources(bundle.config, count, seed=count)
         pairs = [greedy_steps(runner, sources, 15) for runner in runners]
         assert all(same(*outputs) for outputs in zip(*pairs, strict=True))
+
+
+def test_a_step_follows_with_the_same_bits(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    sources = random_sources(bundle.config, 3, seed=5)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    plan = StepPlan((), items, np.full(3, 2), np.zeros(3, np.int32))
+    wanted = greedy_steps(runners[1], sources, 6)
+    for runner in runners:
+        assert all(map(same, follow_ups(runner, plan, 6), wanted))
 
 
 def test_plans_at_random(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:

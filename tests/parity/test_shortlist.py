@@ -29,7 +29,7 @@ from tests.factories import (
     tiny_bundle,
     tiny_config,
 )
-from tests.runner_loops import rows_equal
+from tests.runner_loops import follow_ups, rows_equal
 
 SHAPES: list[dict[str, Any]] = [
     {},
@@ -57,15 +57,19 @@ def listed_by(bundle: Bundle, source: Sequence[int]) -> list[int]:
     return [int(i) for i in shortlist.target_ids(source)]
 
 
-def steps(
-    runner: OnnxRunner, sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()
-) -> list[StepOutput]:
-    """Greedy steps of sources in the first rows, from the next on."""
+def first_plan(sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()) -> StepPlan:
     items = [
         EncodeItem((row,), source, exact=bool(exact) and exact[row])
         for row, source in enumerate(sources)
     ]
-    plan = StepPlan((), items, np.full(len(sources), 2, np.int64), np.zeros(len(sources), np.int32))
+    return StepPlan((), items, np.full(len(sources), 2), np.zeros(len(sources), np.int32))
+
+
+def steps(
+    runner: OnnxRunner, sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()
+) -> list[StepOutput]:
+    """Greedy steps of sources in the first rows, from the next on."""
+    plan = first_plan(sources, exact)
     outputs = [runner.execute(plan)]
     for _ in range(NUM_STEPS - 1):
         plan = plan.followed_by(outputs[-1])
@@ -100,6 +104,17 @@ def test_beside_rows_that_choose_from_the_whole_vocabulary(bundle: Bundle) -> No
         expected = whole if exact[row] else listed
         for found, wanted in zip(mixed, expected, strict=True):
             assert rows_equal(found, row, wanted, row)
+
+
+@pytest.mark.parametrize("every", [1, 2, 9], ids=["exact", "mixed", "listed"])
+def test_a_step_follows_with_the_same_bits(bundle: Bundle, every: int) -> None:
+    runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
+    sources = random_sources(bundle.config, 4, seed=3, max_length=24)
+    exact = [row % every == every - 1 for row in range(4)]
+    wanted = steps(runner, sources, exact)
+    found = follow_ups(runner, first_plan(sources, exact), NUM_STEPS)
+    for one, other in zip(found, wanted, strict=True):
+        assert all(rows_equal(one, row, other, row) for row in range(4))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

@@ -144,6 +144,12 @@ class OnnxRunner:
             top_ids, top_logits, log_sum_exp, encode_seconds, step_seconds, num_padding
         )
 
+    def follow_up(self) -> StepOutput:
+        """Run a step after the last one, in which each row continues with its best token."""
+        start = time.perf_counter()
+        top_ids, top_logits, log_sum_exp = self._step.follow_up()
+        return StepOutput(top_ids, top_logits, log_sum_exp, 0.0, time.perf_counter() - start)
+
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
         """Encode sources before their requests join; uses no cache."""
         return self._encoder.encode(sources)

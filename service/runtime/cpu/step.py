@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,19 @@ class _Choices:
 
 @dataclass
 class _StepBinding:
-    """The session's inputs and outputs, bound to the first n rows of all arrays."""
+    """The session's inputs and outputs, bound to the first n rows of all arrays.
+
+    Attributes:
+        io: the binding.
+        token_ids, positions: inputs that each step writes, [n].
+        outputs: top_ids, top_logits [n, k] and log_sum_exp [n].
+    """
 
     io: ort.IOBinding
-    has_adjustments: bool
+    token_ids: Array
+    positions: Array
+    outputs: tuple[Array, Array, Array]
+    has_adjustments: bool = False
     lists_generation: int = -1
 
 
@@ -88,36 +98,47 @@ class DecoderStep:
         # Cached by (rows, k): binding all arrays of a large model takes longer than a step of a
         # small one. A binding holds pointers, not data.
         self._bindings: dict[tuple[int, int], _StepBinding] = {}
+        self._last: _StepBinding | None = None
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
         rows = plan.num_rows
         k = min(plan.top_k or self._limits.top_k, self._limits.vocab_size)
-        choices = self._choices.get(k) or self._prepare(k)
-        if rows:
-            self._token_ids[:rows] = plan.token_ids
-            self._positions[:rows] = plan.positions
-            binding = self._bindings.get((rows, k)) or self._bind(rows, choices)
-            if self._lists is not None:
-                self._lists.reserve(k)
-                self._bind_lists(binding, rows)
-            elif len(plan.adjustments.rows) or binding.has_adjustments:
-                _bind_adjustments(binding, plan.adjustments)
+        binding = self._bindings.get((rows, k)) or self._bind(rows, k)
+        binding.token_ids[:] = plan.token_ids
+        binding.positions[:] = plan.positions
+        if self._lists is not None:
+            self._bind_lists(self._lists, binding, rows)
+        elif len(plan.adjustments.rows) or binding.has_adjustments:
+            _bind_adjustments(binding, plan.adjustments)
+        return self._run(binding)
+
+    def follow_up(self) -> tuple[Array, Array, Array]:
+        """Run a step after the last one, in which each row continues with its best token."""
+        binding = self._last
+        assert binding is not None, "no step to follow"
+        binding.token_ids[:] = binding.outputs[0][:, 0]
+        binding.positions += 1
+        return self._run(binding)
+
+    def _run(self, binding: _StepBinding) -> tuple[Array, Array, Array]:
+        if len(binding.token_ids):
             self._session.run_with_iobinding(binding.io)
+        self._last = binding
+        top_ids, top_logits, log_sum_exp = binding.outputs
         # Copies, since the next step writes into the same arrays.
-        return (
-            choices.top_ids[:rows].copy(),
-            choices.top_logits[:rows].copy(),
-            self._log_sum_exp[:rows].copy(),
-        )
+        return top_ids.copy(), top_logits.copy(), log_sum_exp.copy()
 
     def _prepare(self, k: int) -> _Choices:
         shape = (self._limits.max_rows, k)
         choices = _Choices(np.array([k]), np.empty(shape, np.int64), np.empty(shape, np.float32))
         self._choices[k] = choices
+        if self._lists is not None:
+            self._lists.reserve(k)
         return choices
 
-    def _bind(self, rows: int, choices: _Choices) -> _StepBinding:
+    def _bind(self, rows: int, k: int) -> _StepBinding:
+        choices = self._choices.get(k) or self._prepare(k)
         io = self._session.io_binding()
         constants = {**self._constants, "top_k": choices.top_k}
         if self._token_groups:
@@ -130,15 +151,14 @@ class DecoderStep:
             for name, array in arrays.items():
                 shape = (rows, *array.shape[1:])
                 bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
-        binding = _StepBinding(io, has_adjustments=False)
+        found = (choices.top_ids[:rows], choices.top_logits[:rows], self._log_sum_exp[:rows])
+        binding = _StepBinding(io, self._token_ids[:rows], self._positions[:rows], found)
         if self._lists is None:
             _bind_adjustments(binding, Adjustments.none())
-        self._bindings[rows, int(choices.top_k[0])] = binding
+        self._bindings[rows, k] = binding
         return binding
 
-    def _bind_lists(self, binding: _StepBinding, rows: int) -> None:
-        lists = self._lists
-        assert lists is not None
+    def _bind_lists(self, lists: RowLists, binding: _StepBinding, rows: int) -> None:
         if binding.lists_generation == lists.generation:
             return
         inputs = {**lists.shared, "listed_columns": lists.listed_columns[:rows]}
@@ -168,23 +188,32 @@ class ListedStep:
         self._listed = listed
         self._lists = lists
         self._cache = cache
+        self._follow_up = whole.follow_up
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
+        has_any, has_all = self._lists.trim(plan.num_rows)
+        if has_any and not has_all:
+            return self._run_both(plan)
+        step = self._listed if has_any else self._whole
+        self._follow_up = step.follow_up
+        return step.run(plan)
+
+    def follow_up(self) -> tuple[Array, Array, Array]:
+        """Run a step after the last one, in which each row continues with its best token."""
+        return self._follow_up()
+
+    def _run_both(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         rows = plan.num_rows
-        if rows:
-            self._lists.trim(rows)
         is_listed = self._lists.is_listed[:rows]
-        if not is_listed.any():
-            return self._whole.run(plan)
-        if is_listed.all():
-            return self._listed.run(plan)
         states = [state[:rows].copy() for state in self._cache.states]
         ids, logits, log_sum_exp = self._whole.run(plan)
         for state, before in zip(self._cache.states, states, strict=True):
             state[:rows] = before
         for found, own in zip((ids, logits, log_sum_exp), self._listed.run(plan), strict=True):
             found[is_listed] = own[is_listed]
+        following = replace(plan, token_ids=ids[:, 0], positions=plan.positions + 1)
+        self._follow_up = partial(self._run_both, following)
         return ids, logits, log_sum_exp
 
 

@@ -72,6 +72,7 @@ class DeviceRunner:
         limits = limits_of(bundle, max_rows)
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
         self._in_flight: InFlightSteps | None = None
+        self._last: tuple[StepPlan, StepOutput] | None = None  # executed
         self._is_closed = False
         self._worker = SerialExecutor("device")
         self._worker.start()
@@ -138,7 +139,15 @@ class DeviceRunner:
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`: copies, then encodes, then one step."""
-        return self.submit(plan).result()
+        output = self.submit(plan).result()
+        self._last = plan, output
+        return output
+
+    def follow_up(self) -> StepOutput:
+        """Run a step after the last one, in which each row continues with its best token."""
+        assert self._last is not None, "nothing was executed"
+        plan, output = self._last
+        return self.execute(plan.followed_by(output))
 
     def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
         """Run the encoder's session on the launch thread, after the earlier steps."""

@@ -73,6 +73,9 @@ class DeviceLike:
         self._positions[rows] = positions + (best != EOS)
         return output
 
+    def follow_up(self) -> StepOutput:
+        return self.fake.follow_up()
+
     def close(self) -> None:
         self.fake.close()
 

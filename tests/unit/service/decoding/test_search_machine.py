@@ -34,8 +34,10 @@ class SearchMachine(ArrivalsMachine):
     def step_as_foreseen(self, most: int) -> None:
         """Run several steps before the first update."""
         if (plan := self.schedule()) is not None:
-            for output in outputs_foreseen(self.scheduler, self.runner, plan, most, self.now):
-                self.end(self.scheduler.update(output, self.now).finished)
+            *earlier, last = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
+            if earlier:
+                self.scheduler.advance(earlier, self.now)
+            self.end(self.scheduler.update(last, self.now).finished)
 
     @rule()
     def fail(self) -> None:

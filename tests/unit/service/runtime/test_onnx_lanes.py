@@ -145,5 +145,8 @@ class _Turns:
     def execute(self, plan: StepPlan) -> StepOutput:
         return next(self._runners).execute(plan)
 
+    def follow_up(self) -> StepOutput:
+        raise NotImplementedError
+
     def close(self) -> None:
         raise NotImplementedError

@@ -18,7 +18,7 @@ from service.domain.plan import EncodeItem, RowCopy, StepPlan
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_sources, tiny_bundle, with_limits
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import follow_ups, greedy_steps, rows_equal
 
 NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
@@ -71,6 +71,17 @@ def test_a_plan_without_rows_only_copies_and_encodes(bundle: Bundle) -> None:
     fresh = runner.execute(StepPlan((), [EncodeItem((0,), source)], *start))
     assert rows_equal(copied, 0, fresh, 0)
     assert copied.step_seconds > 0
+
+
+@pytest.mark.parametrize("top_k", [1, 4])
+def test_a_step_follows_with_the_same_bits(bundle: Bundle, top_k: int) -> None:
+    sources = random_sources(bundle.config, 3)
+    runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
+    wanted = greedy_steps(runner, sources, 6, top_k=top_k)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    plan = StepPlan((), items, np.full(3, 2), np.zeros(3, np.int32), top_k=top_k)
+    for found, expected in zip(follow_ups(runner, plan, 6), wanted, strict=True):
+        assert all(rows_equal(found, row, expected, row) for row in range(3))
 
 
 def test_outputs_are_the_callers_to_keep(bundle: Bundle) -> None:
