@@ -228,10 +228,10 @@ class Lane:
         In each after the first, the rows continue with the best tokens of the step before it
         (`StepPlan.followed_by`), as long as `can_continue` is true.
         """
-        if self._streaming or not self._decoding.is_greedy:
+        if self._streaming or not self._decoding.is_mostly_greedy:
             return 1
         return self._decoding.num_left(len(self._owners))
 
     def can_continue(self, output: StepOutput, now: float) -> bool:
-        """Whether no row ended with its best token, and no deadline has passed."""
+        """Whether each row takes its best token and goes on, and no deadline has passed."""
         return now < self._next_deadline and not self._decoding.ends(output)

@@ -20,9 +20,16 @@ class Constraints:
     Args:
         options: search options of the request.
         eos_id: id that ends a target.
+
+    Attributes:
+        forbidden_ids: tokens that they forbid whatever was generated, EOS only at first.
+        is_fixed: whether they change no other tokens.
     """
 
     def __init__(self, options: SearchOptions, eos_id: int) -> None:
+        at_first = (eos_id,) if options.min_new_tokens else ()
+        self.forbidden_ids = frozenset((*options.suppressed_ids, *at_first))
+        self.is_fixed = options.has_only_fixed_constraints
         self._options = options
         self._only_forces = options.has_only_prefix
         self._eos = np.array([eos_id], np.int64)

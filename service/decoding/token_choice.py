@@ -39,6 +39,8 @@ class Decoding:
         self._group_of: dict[int, BeamGroup] = {}  # by row
         # By row, only for rows with constraints, so that others pay nothing.
         self._constraints: dict[int, Constraints] = {}
+        # The same for greedy rows that only forbid fixed tokens, which matters if one is the best.
+        self._forbidding: dict[int, Constraints] = {}
         self._sampling: dict[int, Sampling] = {}
         # Copies that are needed before the next step, by target.
         self._copies: dict[int, RowCopy] = {}
@@ -51,9 +53,9 @@ class Decoding:
         wanted = max([1, *(2 * size for size in self._groups)])
         # At least two, to distinguish a forced token from a free choice.
         wanted = max([wanted, *(max(2, one.top_k) for one in self._sampling.values())])
-        if self._constraints:
-            touched = (c.num_touched(self._generated(row)) for row, c in self._constraints.items())
-            wanted += max(touched)
+        touched = [c.num_touched(self._generated(row)) for row, c in self._constraints.items()]
+        touched += [len(c.forbidden_ids) for c in self._forbidding.values()]
+        wanted += max(touched, default=0)
         # A power of two, since the runner has to prepare for every new value.
         return 1 << (wanted - 1).bit_length()
 
@@ -63,7 +65,10 @@ class Decoding:
             self.states.begin(row)
         self._is_greedy[rows] = options.beam_size == 1
         if options.has_constraints:
-            self._constraints.update(dict.fromkeys(rows, Constraints(options, self._eos_id)))
+            constraints = Constraints(options, self._eos_id)
+            is_greedy = options.beam_size == 1 and options.sampling is None
+            by_row = self._forbidding if is_greedy and constraints.is_fixed else self._constraints
+            by_row.update(dict.fromkeys(rows, constraints))
         if options.sampling is not None:
             self._sampling[rows[0]] = options.sampling
         if options.beam_size == 1:
@@ -87,8 +92,7 @@ class Decoding:
         self.states.move(source, target)
         for array in (self._limits, self._is_greedy):
             array[target] = array[source]
-        by_rows: list[dict[int, Any]] = [self._constraints, self._sampling, self._group_of]
-        for by_row in by_rows:
+        for by_row in self._by_row:
             if source in by_row:
                 by_row[target] = by_row.pop(source)
         if target in self._group_of:
@@ -101,16 +105,15 @@ class Decoding:
             Hypotheses, best first: the requested number if the search is done, the best incomplete
             one if it is not, none before its first step.
         """
-        for row in rows:
-            self._constraints.pop(row, None)
-            self._sampling.pop(row, None)
         group = self._group_of.get(rows[0])
+        for row in rows:
+            for by_row in self._by_row:
+                by_row.pop(row, None)
         if group is None:
             length = int(self.states.positions[rows[0]])
             score = total(self.states.log_probabilities[rows[0], :length])
             return [self.states.hypothesis(rows[0], length, score)] if length else []
         for row in rows:
-            del self._group_of[row]
             self._copies.pop(row, None)
         hypotheses = group.end(rows[0])
         if not len(group):
@@ -146,10 +149,11 @@ class Decoding:
             output.top_logits[:, 0], output.log_sum_exp, dtype=np.float64
         )
         done = []
-        if self._groups or self._constraints or self._sampling:
+        constraints = self._constraints | self._forbidding_best(output)
+        if self._groups or constraints or self._sampling:
             chosen = chosen.copy()
             candidates = Candidates.of(output)
-            self._choose_non_greedy(candidates, chosen, log_probabilities)
+            self._choose_non_greedy(candidates, constraints, chosen, log_probabilities)
             for group in self._groups.values():
                 beams_done, copies = group.advance(candidates, chosen, log_probabilities)
                 done += beams_done
@@ -167,6 +171,11 @@ class Decoding:
     @property
     def is_greedy(self) -> bool:
         """Whether every row takes the model's best token."""
+        return self.is_mostly_greedy and not self._forbidding
+
+    @property
+    def is_mostly_greedy(self) -> bool:
+        """Whether every row takes the model's best token unless that is forbidden."""
         return not (self._groups or self._constraints or self._sampling)
 
     def num_left(self, num_rows: int) -> int:
@@ -174,8 +183,9 @@ class Decoding:
         return int((self._limits[:num_rows] - self.states.positions[:num_rows]).min())
 
     def ends(self, output: StepOutput) -> bool:
-        """Whether any row ends with its best token; all rows are greedy."""
-        return self._eos_id in output.top_ids[:, 0].tolist()  # of few numbers, faster than NumPy
+        """Whether any row ends with its best token, or may not take it; all are mostly greedy."""
+        best = output.top_ids[:, 0].tolist()  # of few numbers, faster than NumPy
+        return self._eos_id in best or bool(self._forbidding_best(output))
 
     def continues_after(self, rows: list[int], num_steps: int) -> bool:
         """Whether any of the greedy `rows` does not reach its length within `num_steps` more."""
@@ -196,14 +206,29 @@ class Decoding:
         done: list[int] = rows[finished].tolist()
         return done
 
+    def _forbidding_best(self, output: StepOutput) -> dict[int, Constraints]:
+        """Constraints of the rows that may not take their best token, by row."""
+        if not self._forbidding:
+            return {}
+        best = output.top_ids[:, 0].tolist()
+        return {
+            row: constraints
+            for row, constraints in self._forbidding.items()
+            if best[row] in constraints.forbidden_ids
+        }
+
     def _choose_non_greedy(
-        self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
+        self,
+        candidates: Candidates,
+        constraints_of: dict[int, Constraints],
+        chosen: Int64,
+        log_probabilities: Float64,
     ) -> None:
         """Choose for rows with constraints or sampling."""
-        if self._constraints:
+        if constraints_of:
             candidates.own()
         over = []
-        for row, constraints in self._constraints.items():
+        for row, constraints in constraints_of.items():
             generated = self._generated(row)
             constraints.apply(candidates, row, generated)
             if constraints.are_over(len(generated) + 1):
@@ -220,6 +245,10 @@ class Decoding:
                 index = draw(scores, sampling, int(self.states.positions[row]))
                 chosen[row] = candidates.token_ids[row, index]
                 log_probabilities[row] = candidates.log_probabilities[row, index]
+
+    @property
+    def _by_row(self) -> tuple[dict[int, Any], ...]:
+        return self._constraints, self._forbidding, self._sampling, self._group_of
 
     def _generated(self, row: int) -> Int64:
         return self.states.generated[row, : self.states.positions[row]]

@@ -128,13 +128,17 @@ class SearchOptions:
         return bool(self.prefix_ids) and not self._weighs_tokens
 
     @property
+    def has_only_fixed_constraints(self) -> bool:
+        """Whether the only constraints are forbidden tokens, the same whatever was generated."""
+        return self.has_constraints and not (self.prefix_ids or self._avoids_repetition)
+
+    @property
     def _weighs_tokens(self) -> bool:
-        return bool(
-            self.min_new_tokens
-            or self.suppressed_ids
-            or self.repetition_penalty > 1.0
-            or self.no_repeat_ngram_size
-        )
+        return bool(self.min_new_tokens or self.suppressed_ids) or self._avoids_repetition
+
+    @property
+    def _avoids_repetition(self) -> bool:
+        return self.repetition_penalty > 1.0 or self.no_repeat_ngram_size > 0
 
     def most_generated(self, max_new_tokens: int) -> int:
         """Most tokens that the model may choose if `max_new_tokens` is the limit."""

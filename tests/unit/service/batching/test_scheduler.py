@@ -201,11 +201,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         outputs = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
         waits = self.scheduler.num_waiting > 0
         assert len(outputs) == 1 or not waits, "a request could join meanwhile"
-        for output in outputs:
-            update = self.scheduler.update(output, self.now)
-            assert all(entry.first_token_at == self.now for entry in new_requests)
-            assert output is outputs[-1] or not update.finished
-            self.take_in(update)
+        first_ended_at = self.now
+        if len(outputs) > 1:
+            self.scheduler.advance(outputs[:-1], self.now)
+            self.now += 1
+        self.take_in(self.scheduler.update(outputs[-1], self.now))
+        assert all(entry.first_token_at == first_ended_at for entry in new_requests)
 
     def take_in(self, update: Update) -> None:
         for request_id, tokens in update.streamed:
@@ -315,7 +316,28 @@ def test_only_greedy_searches_are_foreseen(options: SearchOptions) -> None:
     scheduler, _ = moody_runner(max_rows=8)
     scheduler.add([search([10], options, 24), search([11], max_new_tokens=20)])
     plan_of(scheduler)
-    assert scheduler.num_uninterrupted_steps() == (20 if options == SEARCHES[0] else 1)
+    follow = options == SEARCHES[0] or options.has_only_fixed_constraints
+    assert scheduler.num_uninterrupted_steps() == (20 if follow else 1)
+
+
+def test_a_forbidden_token_interrupts_the_steps_foreseen() -> None:
+    runner = scripted(3, s10=[5, 6, 7, 8, EOS], s11=[9] * 8, s12=[EOS] * 8)
+    scheduler = make_scheduler(runner)
+    requests = [
+        search([10], SearchOptions(suppressed_ids=(7, 20))),
+        search([11], SearchOptions(suppressed_ids=(6, 7, 8))),
+        search([12], SearchOptions(min_new_tokens=4), max_new_tokens=4),
+    ]
+    scheduler.add(requests[:2])
+    outputs = outputs_foreseen(scheduler, runner, plan_of(scheduler), 16, 0.0)
+    assert len(outputs) == 3, "the best token of the third step is forbidden in one row"
+    scheduler.advance(outputs[:-1], 0.0)
+    scheduler.update(outputs[-1], 0.0)
+    assert scheduler.stream(requests[0].id) == [5, 6, 8]
+    assert scheduler.stream(requests[1].id) == [9, 9, 9]
+    scheduler.add(requests[2:])
+    outputs = outputs_foreseen(scheduler, runner, plan_of(scheduler), 16, 0.0)
+    assert len(outputs) == 1, "EOS may not be chosen yet"
 
 
 def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:

@@ -17,7 +17,12 @@ from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
 from service.domain.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
-from service.domain.requests import GenerationResult, ScoringRequest
+from service.domain.requests import (
+    FinishReason,
+    GenerationResult,
+    ScoringRequest,
+    SearchOptions,
+)
 from service.errors import RequestCancelledError
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
@@ -111,8 +116,15 @@ class Plain:
         self.loop = LaneLoop(self.runner, self.scheduler, self.clock, self.recording, self.scorer)
         self.loop.start()
 
-    def request(self, limit: int = 40) -> EngineRequest:
-        return search([10], max_new_tokens=limit, now=self.clock.now)
+    def request(
+        self,
+        limit: int = 40,
+        options: SearchOptions | None = None,
+        seconds: float | None = None,
+    ) -> EngineRequest:
+        now = self.clock.now
+        deadline = None if seconds is None else now + seconds
+        return search([10], options, limit, now=now, deadline=deadline)
 
 
 @pytest.fixture
@@ -138,8 +150,11 @@ def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingScheduler:
     )
 
 
-def test_a_long_search_is_planned_a_few_times(plain: Plain) -> None:
-    job = plain.request()
+@pytest.mark.parametrize(
+    "options", [SearchOptions(), SearchOptions(suppressed_ids=(400,), min_new_tokens=3)]
+)
+def test_a_long_search_is_planned_a_few_times(plain: Plain, options: SearchOptions) -> None:
+    job = plain.request(options=options)
     plain.loop.add([job])
     result = plain.recording.wait_for(job)
     assert result.token_ids == endless(())[:40]
@@ -157,6 +172,44 @@ def test_steps_that_follow_each_other_are_reported_as_they_were(plain: Plain) ->
     assert [iteration.seconds for iteration in reported] == [1.0] * 40
     assert [list(iteration.admitted) for iteration in reported] == [[job.id]] + [[]] * 39
     assert {plan.top_k for plan in plain.runner.plans} == {1}
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_an_arrival_waits_for_one_step(plain: Plain, num_rows: int) -> None:
+    running, new = [plain.request() for _ in range(num_rows)], plain.request()
+    plain.runner.do[5] = lambda: plain.loop.add([new])
+    plain.loop.add(running)
+    for job in (*running, new):
+        plain.recording.wait_for(job)
+    assert [plan.num_rows for plan in plain.runner.plans][5:7] == [num_rows, num_rows + 1]
+
+
+def test_a_cancelled_search_leaves_after_one_step(plain: Plain) -> None:
+    job = plain.request()
+    plain.runner.do[5] = lambda: plain.loop.cancel(job.id, RequestCancelledError("no more"))
+    plain.loop.add([job])
+    result = plain.recording.wait_for(job)
+    assert result.finish_reason is FinishReason.CANCELLED
+    assert result.token_ids == endless(())[:6]
+    assert len(plain.runner.plans) == 6
+
+
+def test_a_deadline_ends_the_steps_that_follow_each_other(plain: Plain) -> None:
+    job = plain.request(seconds=5)
+    plain.loop.add([job])
+    assert plain.recording.wait_for(job).finish_reason is FinishReason.DEADLINE
+    assert len(plain.runner.plans) == 5
+
+
+def test_a_step_that_fails_keeps_the_tokens_before_it(plain: Plain) -> None:
+    job = plain.request()
+    plain.runner.do[5] = lambda: plain.runner.fail_next(RuntimeError("broken"))
+    plain.loop.add([job])
+    result = plain.recording.wait_for(job)
+    assert result.finish_reason is FinishReason.ERROR
+    assert result.token_ids == endless(())[:5]
+    assert result.first_token_seconds == 1.0
+    assert [iteration.num_rows for iteration in plain.recording.iterations] == [1] * 5 + [0]
 
 
 def test_reports_are_never_more_than_16_steps_old(plain: Plain) -> None:
