@@ -19,8 +19,8 @@ from rich.console import Console
 from bench.load.errors import LoadError
 from bench.load.results import about_machine
 from bench.recompute import REPORT_FILE, SUMMARY_FILE, write_report
+from bench.server_process import ROOT, end_in_order_on_sigterm
 from bench.suite.report import SUITE_FILE
-from bench.suite.systems import ROOT, end_in_order_on_sigterm
 from dragoman.results import TranslationError
 
 console = Console(stderr=True, highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -58,6 +59,16 @@ def descendants(pid: int | None = None) -> list[int]:
             for child in map(int, file.read_text(encoding="ascii").split()):
                 found += [child, *descendants(child)]
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and of those that it has started."""
+    ticks = 0
+    for each in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):  # it has ended
+            stat = Path(f"/proc/{each}/stat").read_text(encoding="utf-8")
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def proportional_bytes(pid: int) -> int:

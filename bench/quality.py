@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.suite.systems import environment
+from bench.server_process import environment
 
 if TYPE_CHECKING:
     from model.data.recipe import Recipe

@@ -24,9 +24,10 @@ from bench.benchmark import console
 from bench.load.plan import LoadPlan
 from bench.load.session import Session
 from bench.load.source import read_texts
+from bench.server_process import ROOT, Running
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
 from bench.suite.points import OWN
-from bench.suite.systems import ROOT, Running, System, running
+from bench.suite.systems import System, running
 
 _SHIPPED_BUNDLE = ROOT / "model" / "pretrained" / "en-de"
 _QUEUE_SECONDS = 60.0  # so that no call is refused

@@ -19,6 +19,7 @@ from bench.benchmark import Conclusion, Interrupted, Measurement, console, run_b
 from bench.load.errors import LoadError
 from bench.load.units import Slo
 from bench.recompute import read_summary
+from bench.server_process import environment
 from bench.suite import engine_table as table
 from bench.suite.artifacts import OPUS, SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
 from bench.suite.points import ENGINE, SuitePlan, own_system
@@ -27,7 +28,6 @@ from bench.suite.report import SuiteFigures
 from bench.suite.run import lazily, loads_of
 from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Sweep, isas_here, sweep_settings
-from bench.suite.systems import environment
 
 # A smaller sweep than the speed model's, around what wins there.
 _OPUS_SWEEP = Sweep(

@@ -33,9 +33,10 @@ from bench.load.session import Session
 from bench.load.source import read_texts
 from bench.processes import descendants, mapped_bytes, proportional_bytes
 from bench.recompute import REPORT_FILE, store
+from bench.server_process import ROOT, Running, end_in_order_on_sigterm
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
 from bench.suite.points import OWN
-from bench.suite.systems import ROOT, Running, System, end_in_order_on_sigterm, running
+from bench.suite.systems import System, running
 from dragoman.client import Client
 from model.bundle.bundle import Bundle
 from model.bundle.processor import num_usable_cores

@@ -21,6 +21,7 @@ from bench.load.results import Results, completed
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.units import Slo
+from bench.server_process import Running
 from bench.suite import agreement
 from bench.suite.artifacts import Artifacts
 from bench.suite.cells import others
@@ -28,7 +29,7 @@ from bench.suite.overload import touch_rows
 from bench.suite.points import MAIN_SHARE, PEER, Load, SuitePlan, own_system
 from bench.suite.scoring import score, yardstick
 from bench.suite.sweep import Settings
-from bench.suite.systems import Running, System, running
+from bench.suite.systems import System, running
 
 RUNS = "runs"
 SWEEP = "sweep"

@@ -203,7 +203,8 @@ def _measured(
     if texts is None:
         fail("--texts FILE is needed: a sample of the sentences, one a line", 2)
     check_at_least("--seconds", seconds, 1.0)
-    from cli.plan.measurement import MeasuredServer, measure, served_bundle
+    from bench.server_process import Running
+    from cli.plan.measurement import measure, served_bundle
     from dragoman.addresses import server_address
     from model.bundle.processor import num_usable_cores
 
@@ -218,7 +219,7 @@ def _measured(
             check_at_least("--cores", cores, 1)
             address = server_address(place)
             url = metrics or f"http://{address.rpartition(':')[0]}:9464/metrics"
-            server = MeasuredServer(address, url)
+            server = Running(address, url)
         else:
             usable = num_usable_cores()
             cores = usable if cores is None else cores

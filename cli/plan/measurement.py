@@ -7,10 +7,6 @@ model is fitted to CPU time. With several cores, it is fitted to the durations o
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,32 +19,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
 from bench.load.session import Session
+from bench.server_process import Running, server_process
 from cli.plan.replica import MOST_LENGTHS, MeasuredReplica, ReplicaError
 
 USERS = (1, 3, 8, 24, 64)
 """Users of the closed loops, up to the number of rows."""
-_START_SECONDS = 120.0
 # With two cores, sources are encoded beside the steps from five rows on; see service/batching/.
 _BESIDE_CORES, _BESIDE_ROWS = 2, 5
 # Most of the cost of a call beside its tokens that is taken as the cost of its rows.
 _MOST_ROWS_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class MeasuredServer:
-    """Addresses of a server.
-
-    Attributes:
-        address: HOST:PORT.
-        metrics_url: of its metrics.
-    """
-
-    address: str
-    metrics_url: str
-
-
 @contextlib.contextmanager
-def served_bundle(bundle: Path, cores: Sequence[int] | None = None) -> Iterator[MeasuredServer]:
+def served_bundle(bundle: Path, cores: Sequence[int] | None = None) -> Iterator[Running]:
     """Serve a bundle in a process of its own, on free ports.
 
     Args:
@@ -57,36 +40,14 @@ def served_bundle(bundle: Path, cores: Sequence[int] | None = None) -> Iterator[
     Raises:
         ReplicaError: the server did not start; the message has the end of its log.
     """
-    command = [sys.executable, "-P", "-m", "cli.main", "serve", "--model", str(bundle)]
-    command += ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--log-format", "json"]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": paths, "DRAGOMAN_LOG_LEVEL": "info"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for this process, which then stops the server
-    )
-    try:
-        if cores is not None:
-            os.sched_setaffinity(process.pid, cores)
-        yield _until_serving(process)
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def _until_serving(process: subprocess.Popen[str]) -> MeasuredServer:
-    assert process.stderr is not None, "it was asked for"
-    last: list[str] = []
-    for line in process.stderr:
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if entry.get("message") == "serving":
-                return MeasuredServer(entry["address"], entry["metrics"])
-        last = [*last[-4:], line]
-    raise ReplicaError(f"the server did not start; its log ends: {''.join(last).strip()}")
+    arguments = ["-m", "cli.main", "serve", "--model", str(bundle), "--host", "127.0.0.1"]
+    arguments += ["--port", "0", "--metrics-port", "0"]
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(server_process(arguments, cores=cores))
+        except LoadError as exc:
+            raise ReplicaError(str(exc)) from exc
+        yield server
 
 
 @dataclass(frozen=True)
@@ -119,7 +80,7 @@ class LoopFigures:
 
 
 def measure(
-    server: MeasuredServer,
+    server: Running,
     texts: Sequence[str],
     *,
     cores: int,
@@ -253,7 +214,7 @@ class _MetricsPage:
     most: dict[str, float]
 
 
-def _page(server: MeasuredServer) -> _MetricsPage:
+def _page(server: Running) -> _MetricsPage:
     total: dict[str, float] = defaultdict(float)
     most: dict[str, float] = defaultdict(float)
     try:
@@ -268,7 +229,7 @@ def _page(server: MeasuredServer) -> _MetricsPage:
     return _MetricsPage(total, most)
 
 
-def _loop(server: MeasuredServer, plan: LoadPlan, texts: Sequence[str]) -> LoopFigures:
+def _loop(server: Running, plan: LoadPlan, texts: Sequence[str]) -> LoopFigures:
     """Run a closed loop, and read what it cost the server."""
     before = _page(server).total
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import mapped_bytes
+from bench.processes import cpu_seconds, mapped_bytes
 from dragoman.client import AsyncClient, Sampling, Search, StreamEnd, TranslationError
 from model.bundle.bundle import Bundle
 from service.settings import shipped_models
@@ -94,7 +94,7 @@ async def test_two_processes_give_the_answers_of_one_bit_by_bit(bundle_path: Pat
         expected = await answers(client, seed=1)
         for seed in (2, 3):
             assert await answers(other, seed) == expected
-        assert all(cpu_ticks(pid) > 0 for pid in pids)
+        assert all(cpu_seconds(pid) > 0 for pid in pids)
         for gauge in ("dragoman_rows_used", "dragoman_waiting_sentences"):
             while await two.metric(gauge):
                 pass
@@ -103,11 +103,6 @@ async def test_two_processes_give_the_answers_of_one_bit_by_bit(bundle_path: Pat
         assert await two.end() == 0
     assert {entry["level"] for entry in two.log} == {"info"}
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def cpu_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 async def test_a_server_ends_when_one_of_its_model_s_processes_is_killed(

@@ -17,6 +17,7 @@ from bench.engine.bare_loop import BareLoop
 from bench.engine.in_process import ClosedLoop, measure
 from bench.engine.run import SMOKE, choose
 from bench.load.source import read_texts
+from bench.server_process import environment
 from bench.suite import agreement
 from bench.suite import engine_table as table
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, Models, digest, prepare_speed_model
@@ -27,7 +28,6 @@ from bench.suite.reference import reference_rate
 from bench.suite.run import measurements
 from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Sweep
-from bench.suite.systems import environment
 from model.bundle.bundle import Bundle
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.servers import needs_two_cores

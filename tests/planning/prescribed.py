@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.suite.systems import ROOT, environment
-from cli.plan.measurement import MeasuredServer
+from bench.server_process import ROOT, Running, environment
 from cli.plan.replica import MeasuredReplica
 from model.bundle.bundle import Bundle
 from service.domain.plan import RunnerLimits, StepOutput, StepPlan
@@ -53,7 +52,7 @@ class SleepingRunner(FakeRunner):
 
 
 @contextlib.contextmanager
-def served_prescribed() -> Iterator[MeasuredServer]:
+def served_prescribed() -> Iterator[Running]:
     """Run the server in a process of its own."""
     command = [sys.executable, "-m", "tests.planning.prescribed"]
     with subprocess.Popen(
@@ -61,7 +60,7 @@ def served_prescribed() -> Iterator[MeasuredServer]:
     ) as process:
         try:
             assert process.stdout is not None
-            yield MeasuredServer(process.stdout.readline().strip(), "")
+            yield Running(process.stdout.readline().strip(), "")
         finally:
             process.terminate()
 

@@ -30,8 +30,8 @@ from bench.load.session import Session
 from bench.load.source import read_texts
 from bench.processes import descendants
 from bench.recompute import store
-from bench.suite.systems import ROOT, end_in_order_on_sigterm
-from cli.plan.measurement import MeasuredServer, measure, served_bundle
+from bench.server_process import ROOT, Running, end_in_order_on_sigterm
+from cli.plan.measurement import measure, served_bundle
 from cli.plan.replica import MeasuredReplica
 from cli.plan.simulation import FleetSimulation, Traffic
 from tests.containers.static.envoy_process import envoy
@@ -124,7 +124,7 @@ def _fleet(bundle: Path | None, cores: list[int]) -> Iterator[tuple[str, str]]:
     Without a bundle, their steps have a prescribed duration.
     """
     with contextlib.ExitStack() as stack:
-        servers: list[MeasuredServer] = [
+        servers: list[Running] = [
             stack.enter_context(served_bundle(bundle, [core]) if bundle else served_prescribed())
             for core in cores
         ]

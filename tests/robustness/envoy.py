@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.suite.systems import ROOT
+from bench.server_process import ROOT
 
 CONFIGURATION = ROOT / "docker" / "envoy" / "envoy.yaml"
 

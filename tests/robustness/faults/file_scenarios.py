@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 import trustme
 
-from bench.suite.systems import environment
+from bench.server_process import environment
 from dragoman.tls import Tls
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
 from tests.integration.replacing import put

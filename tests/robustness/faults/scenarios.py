@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from bench.suite.systems import environment
+from bench.server_process import environment
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from tests.robustness.faults.account import RETRIED_AT_THE_END

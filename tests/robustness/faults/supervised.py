@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.suite.systems import environment
+from bench.server_process import environment
 from service.observability import loop_monitor
 
 _START_SECONDS = 120.0

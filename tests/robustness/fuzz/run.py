@@ -20,7 +20,7 @@ import typer
 from bench.benchmark import console
 from bench.load.results import about_machine
 from bench.recompute import store
-from bench.suite.systems import end_in_order_on_sigterm
+from bench.server_process import end_in_order_on_sigterm
 from tests.robustness.fuzz import report
 from tests.robustness.fuzz.isolated import InputLimits, Shard, run_one, run_shards, shards_of
 from tests.robustness.fuzz.served import (
@@ -83,7 +83,7 @@ async def _attack(
     served: Sequence[str], counts: Mapping[str, int], seed: int, tallies: Mapping[str, Tally]
 ) -> list[Footprint]:
     """Run the inputs for a server; returns its footprint before, and after each target."""
-    async with fuzzed_server() as server:
+    with fuzzed_server() as server:
         await server.warm_up()
         for name in served:  # other inputs, until the model's process has met its largest batches
             numbers = range(max(_LEAST_WARM, counts[name] // _WARM_SHARE))
@@ -117,7 +117,7 @@ async def run_alone(name: str, seed: int, number: int) -> Tally:
         return tally
     target = SERVED[name]()
     typer.echo(shown(target.generate(random_of(name, seed, number)), 100_000))
-    async with fuzzed_server() as server:
+    with fuzzed_server() as server:
         await server.warm_up()
         base = await server.quiet_footprint()
         await run_inputs(target, server, seed, (number,), tally)

@@ -6,15 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +19,13 @@ import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import descendants
-from bench.suite.systems import environment
+from bench.server_process import RunningProcess, environment, server_process
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service.access.key_file import write_keys
 from service.access.keys import new_key
 from service.access.principal import Principal
 from service.observability import loop_monitor
-from tests.robustness.fuzz.target import ROOT
 
 TRANSLATE = "/dragoman.v1.TranslationService/Translate"
 _TEXTS = (
@@ -40,9 +35,7 @@ _TEXTS = (
 )
 # Placeholder of the key in inputs, which are the same in each run. It is as long as a key.
 KEY = "KEY_" + "x" * 60
-_START_SECONDS = 120.0
 _LARGEST_SECONDS = 600.0  # one of the largest requests, on a busy machine
-_STOP_SECONDS = 30.0
 _LANGUAGES: Any = {"source_language_code": "en", "target_language_code": "de"}
 _CANARY_SECONDS = 60.0
 # A refusal for load counts if it goes on: on a machine with other work, a queue is soon too long.
@@ -101,15 +94,12 @@ class ServerLog:
     """Reads a server's log, so that the server never waits, and keeps possible defects.
 
     Attributes:
-        serving: line with the addresses.
         errors: number of lines of level error or with an exception, by message, and one example.
     """
 
     def __init__(self) -> None:
-        self.serving: dict[str, Any] = {}
         self.errors: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.is_serving = threading.Event()
 
     def read(self, line: str) -> None:
         """Read a line."""
@@ -117,9 +107,6 @@ class ServerLog:
             entry = json.loads(line)
         except ValueError:
             entry = {"message": f"no JSON: {line[:200]}", "level": "error"}
-        if entry.get("message") == "serving":
-            self.serving = entry
-            self.is_serving.set()
         if entry.get("level") in ("error", "critical") or "exception" in entry:
             last = str(entry.get("exception", "")).strip().rpartition("\n")[2]
             what = f"logged: {entry.get('message', '')[:200]} {last[:200]}".strip()
@@ -137,14 +124,14 @@ class FuzzedServer:
         log: log of the server.
     """
 
-    def __init__(self, process: subprocess.Popen[str], log: ServerLog, key: str) -> None:
+    def __init__(self, server: RunningProcess, log: ServerLog, key: str) -> None:
         self.log = log
         self.key = key
-        self.address: str = log.serving["address"]
-        host, _, port = log.serving["http"].rpartition("//")[2].rstrip("/").rpartition(":")
+        self.address = server.address
+        host, _, port = server.http_url.rpartition("//")[2].rstrip("/").rpartition(":")
         self.http = host, int(port)
-        self._metrics_url: str = log.serving["metrics"]
-        self._process = process
+        self._metrics_url = server.metrics_url
+        self._process = server.process
         self._expected: list[bytes] = []
 
     @property
@@ -265,58 +252,31 @@ def _largest_requests(limits: pb.ModelLimits) -> list[tuple[str, Any]]:
     return [*requests, ("Score", scores), ("GetAttention", attention)]
 
 
-@contextlib.asynccontextmanager
-async def fuzzed_server(*options: str) -> AsyncIterator[FuzzedServer]:
+@contextlib.contextmanager
+def fuzzed_server(*options: str) -> Iterator[FuzzedServer]:
     """Start a server, and stop it at the end of the context.
 
     Args:
         options: further options of `dragoman serve`.
 
     Raises:
-        RuntimeError: the server does not start.
+        LoadError: the server does not start.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-fuzz-") as folder:
         key, stored = new_key(Principal("fuzz"))
         keys, terms = Path(folder, "keys.jsonl"), Path(folder, "terms.en-de.tsv")
         write_keys(keys, {stored.id: stored})
         terms.write_text("dog\tKöter|Köters\nbook\tSchmöker\n", encoding="utf-8")
-        command = [
+        arguments = [
             *("-m", "cli.main", "serve", "--port", "0", "--metrics-port", "0", "--http-port", "0"),
-            *("--keys", str(keys), "--glossary", f"terms={terms}", "--log-format", "json"),
+            *("--keys", str(keys), "--glossary", f"terms={terms}"),
             *("--memory-store", str(Path(folder, "memories.db"))),
             *options,
         ]
         kept = {
             name: value for name, value in environment().items() if not name.startswith("DRAGOMAN_")
         }
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env={**kept, loop_monitor.VARIABLE: "1"},  # a block is logged as an error
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="backslashreplace",
-            start_new_session=True,
-        )
+        variables = {**kept, loop_monitor.VARIABLE: "1"}  # a block is logged as an error
         log = ServerLog()
-        reader = threading.Thread(target=_read_all, args=(process, log), daemon=True)
-        reader.start()
-        try:
-            await asyncio.to_thread(log.is_serving.wait, _START_SECONDS)
-            if not log.serving:
-                raise RuntimeError(f"the server does not come up: {dict(log.examples)}")
-            yield FuzzedServer(process, log, key)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                await asyncio.to_thread(process.wait, _STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            reader.join(10)
-
-
-def _read_all(process: subprocess.Popen[str], log: ServerLog) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        log.read(line)
+        with server_process(arguments, variables, on_line=log.read) as server:
+            yield FuzzedServer(server, log, key)

@@ -17,76 +17,64 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.processes import descendants, status_bytes
-from bench.suite.systems import ROOT, environment
+from bench.processes import cpu_seconds, descendants, status_bytes
+from bench.server_process import ROOT, environment, server_process
 from service.observability import loop_monitor
 from tests.robustness.hostile.attacks import ATTACKS, send
 from tests.robustness.hostile.bystanders import stand_by
 
-_START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 
 
 def run_attack(name: str, options: str, terminate_after: float | None) -> dict[str, Any]:
     """One attack on a fresh server, which gets SIGTERM after some seconds or after the attack."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log")
-        ports = ("--port", "0", "--metrics-port", "0", "--http-port", "0", "--log-format", "json")
-        # Into a file, so that the server never waits for a reader.
-        with log.open("wb") as file:
-            server = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", "serve", *ports, *options.split()],
-                cwd=ROOT,
-                env={**environment(), loop_monitor.VARIABLE: "1"},
-                stderr=file,
-            )
-        bystanders = attacker = None
-        try:
-            serving = _serving(log)
-            http = serving["http"].rpartition("//")[2].rstrip("/")
-            livez = serving["metrics"].removesuffix("metrics") + "livez"
-            bystanders = _start("--bystanders", serving["address"], livez)
-            assert bystanders.stdout is not None
-            bystanders.stdout.readline()
-            before = _mebibytes("VmRSS", server.pid)
-            computed = _cpu_seconds(server.pid)
-            with _Processes(server.pid) as processes:
-                attacker = _start(name, "--attack", serving["address"], http)
-                if terminate_after is not None:
-                    time.sleep(terminate_after)
-                    return {**_seconds_to_exit(server), **_blocks(log)}
+    ports = ("--port", "0", "--metrics-port", "0", "--http-port", "0")
+    arguments = ["-m", "cli.main", "serve", *ports, *options.split()]
+    log: list[str] = []
+    variables = {**environment(), loop_monitor.VARIABLE: "1"}
+    with (
+        server_process(arguments, variables, on_line=log.append) as serving,
+        contextlib.ExitStack() as ended,
+    ):
+        server = serving.process
+        http = serving.http_url.rpartition("//")[2].rstrip("/")
+        livez = serving.metrics_url.removesuffix("metrics") + "livez"
+        bystanders = ended.enter_context(_started("--bystanders", serving.address, livez))
+        assert bystanders.stdout is not None
+        bystanders.stdout.readline()
+        before = _mebibytes("VmRSS", server.pid)
+        computed = cpu_seconds(server.pid)
+        with _Processes(server.pid) as processes:
+            attacker = ended.enter_context(_started(name, "--attack", serving.address, http))
+            if terminate_after is None:
                 result = json.loads(attacker.communicate()[0])
-                computed = _cpu_seconds(server.pid) - computed
-            waited = json.loads(bystanders.communicate("")[0])
-            figures = {
-                "attack": result,
-                "bystanders": waited,
-                "server_cpu_seconds": round(computed, 1),
-                "memory_before_mib": before,
-                "memory_after_mib": _mebibytes("VmRSS", server.pid),
-                "memory_peak_mib": _mebibytes("VmHWM", server.pid),
-                "largest_process_growth_mib": processes.largest_growth >> 20,
-                "log_bytes": log.stat().st_size,
-            }
-            return {**figures, **_seconds_to_exit(server), **_blocks(log)}
-        finally:
-            for process in (server, bystanders, attacker):
-                if process is not None and process.poll() is None:
-                    process.kill()
-                    process.wait()
+                computed = cpu_seconds(server.pid) - computed
+                figures = {
+                    "attack": result,
+                    "bystanders": json.loads(bystanders.communicate("")[0]),
+                    "server_cpu_seconds": round(computed, 1),
+                    "memory_before_mib": before,
+                    "memory_after_mib": _mebibytes("VmRSS", server.pid),
+                    "memory_peak_mib": _mebibytes("VmHWM", server.pid),
+                    "largest_process_growth_mib": processes.largest_growth >> 20,
+                    "log_bytes": sum(len(line.encode()) for line in log),
+                }
+            else:
+                time.sleep(terminate_after)
+                figures = {}
+        figures |= _seconds_to_exit(server)
+    return {**figures, **_blocks(log)}
 
 
-def _seconds_to_exit(server: subprocess.Popen[bytes]) -> dict[str, float]:
+def _seconds_to_exit(server: subprocess.Popen[str]) -> dict[str, float]:
     """Terminate the server; how long that took."""
     started = time.perf_counter()
     server.terminate()
@@ -126,54 +114,33 @@ class _Processes(threading.Thread):
                     self.largest_growth = max(self.largest_growth, growth)
 
 
-def _cpu_seconds(pid: int) -> float:
-    """CPU time of a server and of the processes that it has started."""
-    ticks = 0
-    for each in (pid, *descendants(pid)):
-        with contextlib.suppress(OSError):  # it has ended
-            stat = Path("/proc", str(each), "stat").read_text(encoding="utf-8")
-            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def _mebibytes(name: str, pid: int) -> int:
     return status_bytes(name, pid) // 2**20
 
 
-def _serving(log: Path) -> dict[str, Any]:
-    """The log's line with the addresses, once it is there."""
-    ends = time.monotonic() + _START_SECONDS
-    while time.monotonic() < ends:
-        for line in _lines(log):
-            if line["message"] == "serving":
-                return line
-        time.sleep(0.1)
-    raise TimeoutError("the server does not come up")
-
-
-def _lines(log: Path) -> list[dict[str, Any]]:
-    whole = log.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-def _blocks(log: Path) -> dict[str, Any]:
+def _blocks(log: Sequence[str]) -> dict[str, Any]:
     """The blocks of the event loop: how many, and the longest."""
-    found = [line for line in _lines(log) if line["message"] == loop_monitor.MESSAGE]
+    found = [line for line in map(json.loads, log) if line["message"] == loop_monitor.MESSAGE]
     longest = max(found, key=lambda line: line["seconds"], default=None)
     about = {name: longest[name] for name in ("seconds", "computing", "stack")} if longest else {}
     return {"loop_blocks": len(found), "longest_block": about}
 
 
-def _start(*arguments: str) -> subprocess.Popen[str]:
-    """Start this program again with all streams but standard error as pipes."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start this program again with all streams but standard error as pipes; end it at the end."""
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.robustness.hostile", *arguments],
         cwd=ROOT,
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def main() -> None:

@@ -31,11 +31,12 @@ from bench.load.scrape import scrape
 from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
 from bench.recompute import SUMMARY_FILE, read_summary, write_report, write_summary
+from bench.server_process import Running, environment
 from bench.suite.artifacts import WORK, Artifacts, longest_speed_text, prepare_speed_model
 from bench.suite.points import ENGINE, own_system
 from bench.suite.reference import find_capacity
 from bench.suite.suite import Suite, remembered
-from bench.suite.systems import Running, environment, running
+from bench.suite.systems import running
 from dragoman.client import Client
 from dragoman.options import Search
 from dragoman.results import TranslationError

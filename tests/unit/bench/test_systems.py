@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from bench.suite.systems import environment
+from bench.server_process import environment
 
 PREPARE = """
 import signal
 {sigint}
-from bench.suite.systems import end_in_order_on_sigterm
+from bench.server_process import end_in_order_on_sigterm
 end_in_order_on_sigterm()
 def ready():
     print("ready", flush=True)
