@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import urllib.request
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -282,8 +283,28 @@ def command_environment() -> dict[str, str]:
 async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess.Process:
     """Start a `dragoman` command."""
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cli.main", *map(str, arguments), env=command_environment(), **streams
+        *(sys.executable, "-m", "cli.main", *map(str, arguments)),
+        **{"env": command_environment(), **streams},
     )
+
+
+class DoneCommand(NamedTuple):
+    """The exit status of a command, its output and its errors."""
+
+    status: int
+    output: str
+    errors: str
+
+
+async def done(*arguments: str | Path, given: bytes = b"", **variables: str) -> DoneCommand:
+    """Run a `dragoman` command to its end, with `given` on its standard input."""
+    process = await dragoman(
+        *arguments, env={**command_environment(), **variables}, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    output, errors = await process.communicate(given)
+    assert process.returncode is not None
+    assert b"Traceback" not in errors, errors.decode()
+    return DoneCommand(process.returncode, output.decode(), errors.decode())
 
 
 def server_process(

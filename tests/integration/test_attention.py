@@ -26,7 +26,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
-from tests.integration.servers import Running, dragoman, running_bundle
+from tests.integration.servers import Running, done, running_bundle
 
 # One server for all tests of this module, and so one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -235,11 +235,8 @@ async def test_the_command_draws_blocks_or_says_what_is_wrong(
 
 
 async def run(*arguments: str | Path) -> tuple[int, list[str], str]:
-    pipe = asyncio.subprocess.PIPE
-    process = await dragoman("attention", *arguments, stdout=pipe, stderr=pipe)
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode().split("\n"), errors.decode()
+    status, output, errors = await done("attention", *arguments)
+    return status, output.split("\n"), errors
 
 
 async def test_the_client_for_threads_has_the_call(server: Running) -> None:

@@ -11,20 +11,10 @@ import pytest
 
 from bench.processes import descendants
 from model.bundle.tokenizer import Tokenizer
-from tests.integration.servers import dragoman, fake_runner, running_fake
+from tests.integration.servers import done, dragoman, fake_runner, running_fake
 
 ROWS = [f"A dog runs {'fast ' * (index % 7)}." for index in range(90)]
 OPTIONS = ("--from", "en", "--to", "de", "--part-rows", "20")
-
-
-async def run(*arguments: str | Path) -> tuple[int, str, str]:
-    """Run the command; returns its status, output and errors."""
-    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    process = await dragoman("batch", *arguments, **pipes)
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    assert b"Traceback" not in errors, errors.decode()
-    return process.returncode, output.decode(), errors.decode()
 
 
 @pytest.fixture
@@ -43,8 +33,8 @@ async def test_two_servers_and_one_that_is_away(
     async with running_fake(one, tokenizer) as first, running_fake(other, tokenizer) as second:
         addresses = [first.address, "127.0.0.1:1", second.address]
         servers = [word for address in addresses for word in ("--server", address)]
-        status, output, errors = await run(
-            source, "--output", tmp_path / "out.txt", *servers, *OPTIONS
+        status, output, errors = await done(
+            "batch", source, "--output", tmp_path / "out.txt", *servers, *OPTIONS
         )
     assert (status, "90 rows" in output) == (0, True), errors
     assert (tmp_path / "out.txt").read_text() == source.read_text()  # the models echo
@@ -65,11 +55,11 @@ async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     kept = [*state.glob("0*.json")]
     assert kept
     num_kept = sum(json.loads(part.read_text())["rows"] for part in kept)
-    status, _, errors = await run(*command)
+    status, _, errors = await done("batch", *command)
     assert status == 0, errors
     assert f"going on after {num_kept} rows" in errors
     assert output.read_bytes().count(b"\n") == len(ROWS)
-    assert (await run(*command))[1] == f"{output}: is complete already\n"
+    assert (await done("batch", *command))[1] == f"{output}: is complete already\n"
 
 
 async def test_a_job_ends_on_sigterm_and_when_its_model_dies(
@@ -122,7 +112,7 @@ async def test_errors_name_what_is_wrong(
     (tmp_path / "in.doc").write_text("a")
     file = arguments[0] if ":" in arguments[0] else tmp_path / arguments[0]
     output = ("--output", tmp_path / "out.csv", "--bundle", bundle_path)
-    status, _, errors = await run(file, *arguments[1:], *output)
+    status, _, errors = await done("batch", file, *arguments[1:], *output)
     assert status == 1
     assert message in errors
     assert not (tmp_path / "out.csv").exists()

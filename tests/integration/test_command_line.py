@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -15,21 +14,14 @@ from model.bundle.tokenizer import Tokenizer
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     ROOT,
+    DoneCommand,
     Running,
     command_environment,
+    done,
     dragoman,
     fake_runner,
     running_fake,
 )
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a command."""
-
-    status: int
-    output: bytes
-    errors: str
 
 
 @pytest.fixture
@@ -40,27 +32,16 @@ async def server(runner: FakeRunner, tokenizer: Tokenizer) -> AsyncIterator[Runn
 
 
 async def run(
-    server: Running | str, *arguments: str, given: bytes | None = None, command: str = "translate"
-) -> Done:
+    server: Running | str, *arguments: str, given: bytes = b"", command: str = "translate"
+) -> DoneCommand:
     """Run a command against `server`, with `given` on standard input."""
     address = server if isinstance(server, str) else server.address
-    process = await dragoman(
-        command,
-        *("--server", address),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate(given)
-    assert process.returncode is not None
-    assert b"Traceback" not in errors
-    return Done(process.returncode, output, errors.decode())
+    return await done(command, "--server", address, *arguments, given=given)
 
 
 async def test_texts_from_the_command_line(server: Running) -> None:
-    done = await run(server, "A dog is running.", "Two\nmen.", "--from", "en", "--to", "de")
-    assert done == Done(0, b"A dog is running.\nTwo\nmen.\n", "")
+    result = await run(server, "A dog is running.", "Two\nmen.", "--from", "en", "--to", "de")
+    assert result == (0, "A dog is running.\nTwo\nmen.\n", "")
 
 
 @pytest.mark.parametrize("stream", [(), ("--stream",)])
@@ -78,15 +59,15 @@ async def test_texts_from_the_command_line(server: Running) -> None:
 async def test_one_line_out_for_each_line_in(
     server: Running, lines: bytes, stream: tuple[str, ...]
 ) -> None:
-    done = await run(server, *stream, given=lines)
+    result = await run(server, *stream, given=lines)
     ending = b"" if lines.endswith(b"\n") or not lines else b"\n"
-    assert done == Done(0, lines + ending, "")
+    assert result == (0, (lines + ending).decode(), "")
 
 
 async def test_a_long_input_keeps_its_order_over_many_calls(server: Running) -> None:
     lines = b"".join(b"A dog %d.\n" % number * (number % 3 + 1) for number in range(600))
-    done = await run(server, given=lines)
-    assert done == Done(0, lines, "")
+    result = await run(server, given=lines)
+    assert result == (0, lines.decode(), "")
     calls = server.metric("dragoman_requests_total", method="Translate", code="OK")
     assert len(lines.splitlines()) / 64 <= calls <= 60
 
@@ -148,10 +129,10 @@ async def test_a_bad_line_is_empty_reported_and_counts_in_the_status(
     server: Running, stream: tuple[str, ...]
 ) -> None:
     lines = [b"A dog.", b"nu\0l", b"Two men.", b"x" * 1001, b"\xff\xfe", b"The lake."]
-    done = await run(server, *stream, given=b"\n".join(lines) + b"\n")
-    assert done.status == 1
-    assert done.output == b"A dog.\n\nTwo men.\n\n\nThe lake.\n"
-    nul, long, bytes_ = done.errors.splitlines()
+    result = await run(server, *stream, given=b"\n".join(lines) + b"\n")
+    assert result.status == 1
+    assert result.output == "A dog.\n\nTwo men.\n\n\nThe lake.\n"
+    nul, long, bytes_ = result.errors.splitlines()
     assert nul.startswith("dragoman: line 2: ")
     assert "NUL" in nul
     assert long == "dragoman: line 4: 1,001 characters, the limit is 1,000"
@@ -161,12 +142,12 @@ async def test_a_bad_line_is_empty_reported_and_counts_in_the_status(
 async def test_lines_too_long_for_grpc_are_found_among_good_ones(tokenizer: Tokenizer) -> None:
     async with running_fake(fake_runner(tokenizer), tokenizer, max_message_bytes=2000) as server:
         lines = b"A dog.\n" * 300 + b"x" * 3000 + b"\nTwo men.\n"
-        done = await run(server, given=lines)
-    assert done.status == 1
-    assert done.output == b"A dog.\n" * 300 + b"\nTwo men.\n"
-    assert done.errors.startswith("dragoman: line 301: ")
-    assert "--max-message-bytes" in done.errors
-    assert len(done.errors.splitlines()) == 1
+        result = await run(server, given=lines)
+    assert result.status == 1
+    assert result.output == "A dog.\n" * 300 + "\nTwo men.\n"
+    assert result.errors.startswith("dragoman: line 301: ")
+    assert "--max-message-bytes" in result.errors
+    assert len(result.errors.splitlines()) == 1
 
 
 async def test_a_busy_server_is_asked_again(runner: FakeRunner, tokenizer: Tokenizer) -> None:
@@ -183,7 +164,7 @@ async def test_a_busy_server_is_asked_again(runner: FakeRunner, tokenizer: Token
         while not calls("RESOURCE_EXHAUSTED"):
             await asyncio.sleep(0)
         runner.release()
-        assert await asked == Done(0, b"Two men.\n", "")
+        assert await asked == (0, "Two men.\n", "")
         await asyncio.gather(*held)
         assert calls("OK") == 7
 
@@ -196,9 +177,9 @@ async def test_a_server_that_stays_busy_is_asked_until_the_timeout(
         held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
         while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
             await asyncio.sleep(0)
-        done = await run(server, "--timeout", "3", "Two men.")
-        assert (done.status, done.output) == (1, b"")
-        assert len(done.errors.splitlines()) == 1
+        result = await run(server, "--timeout", "3", "Two men.")
+        assert (result.status, result.output) == (1, "")
+        assert len(result.errors.splitlines()) == 1
         refused = server.metric(
             "dragoman_requests_total", method="Translate", code="RESOURCE_EXHAUSTED"
         )
@@ -212,12 +193,12 @@ async def test_a_server_that_stays_busy_is_asked_until_the_timeout(
 async def test_what_concerns_every_line_ends_the_run(
     server: Running, stream: tuple[str, ...]
 ) -> None:
-    done = await run(server, *stream, "--to", "fr", given=b"A dog.\nTwo men.\n")
-    assert (done.status, done.output) == (1, b"")
-    assert "NOT_FOUND" in done.errors
-    assert "it translates: en to de" in done.errors
-    assert "stopped at line 1" in done.errors
-    assert len(done.errors.splitlines()) == 1
+    result = await run(server, *stream, "--to", "fr", given=b"A dog.\nTwo men.\n")
+    assert (result.status, result.output) == (1, "")
+    assert "NOT_FOUND" in result.errors
+    assert "it translates: en to de" in result.errors
+    assert "stopped at line 1" in result.errors
+    assert len(result.errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -230,13 +211,13 @@ async def test_what_concerns_every_line_ends_the_run(
     ],
 )
 async def test_a_server_that_is_not_there(command: str, arguments: list[str]) -> None:
-    done = await run("127.0.0.1:1", *arguments, command=command)
-    assert (done.status, done.output) == (1, b"")
-    assert done.errors.startswith(
+    result = await run("127.0.0.1:1", *arguments, command=command)
+    assert (result.status, result.output) == (1, "")
+    assert result.errors.startswith(
         'dragoman: no server at 127.0.0.1:1 accepts calls; is "dragoman serve" running there, '
         "and ready? (/readyz on its metrics port says why not)"
     )
-    assert len(done.errors.splitlines()) == 1
+    assert len(result.errors.splitlines()) == 1
 
 
 async def test_a_server_that_goes_away_in_the_middle(
@@ -293,9 +274,9 @@ async def test_an_input_that_can_t_be_read(server: Running, redirection: str, re
 async def test_models_as_a_table_and_as_json(server: Running) -> None:
     table = await run(server, command="models")
     assert table.status == 0
-    assert "fake" in table.output.decode()
-    assert "en to de" in table.output.decode()
-    assert "serving" in table.output.decode()
+    assert "fake" in table.output
+    assert "en to de" in table.output
+    assert "serving" in table.output
     (model,) = json.loads((await run(server, "--json", command="models")).output)
     assert model["name"] == "fake"
     assert model["language_pairs"] == [["en", "de"]]
@@ -304,7 +285,7 @@ async def test_models_as_a_table_and_as_json(server: Running) -> None:
 
 async def test_languages_as_a_table_and_as_json(server: Running) -> None:
     table = await run(server, command="languages")
-    assert table.output.decode().split() == ["from", "into", "models", "en", "de", "fake"]
+    assert table.output.split() == ["from", "into", "models", "en", "de", "fake"]
     (group,) = json.loads((await run(server, "--json", command="languages")).output)
     assert group == {
         "source_languages": ["en"],
@@ -318,9 +299,9 @@ async def test_languages_as_a_table_and_as_json(server: Running) -> None:
     "arguments", [("--max-new-tokens", "0"), ("--timeout", "0"), ("--nonsense",)]
 )
 async def test_wrong_arguments_are_a_usage_error(arguments: tuple[str, ...]) -> None:
-    done = await run("127.0.0.1:1", *arguments, "A dog.")
-    assert done.status == 2
-    assert "Usage:" in done.errors
+    result = await run("127.0.0.1:1", *arguments, "A dog.")
+    assert result.status == 2
+    assert "Usage:" in result.errors
 
 
 def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
@@ -329,7 +310,7 @@ def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
         "heavy = {'torch', 'onnxruntime', 'onnx', 'grpc', 'numpy', 'sentencepiece', 'sacrebleu'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         env=command_environment(),
         cwd=ROOT,
@@ -337,7 +318,7 @@ def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
         capture_output=True,
         text=True,
     )
-    assert done.stdout.strip() == ""
+    assert result.stdout.strip() == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")

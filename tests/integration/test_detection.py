@@ -11,7 +11,7 @@ from dragoman.client import StreamEnd, TranslationError
 from model.bundle.tokenizer import Tokenizer
 from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import post
-from tests.integration.servers import Running, any_ports, dragoman, echoing, running
+from tests.integration.servers import Running, any_ports, done, echoing, running
 
 ENGLISH = "A dog is running across the green field."
 GERMAN = "Ein Hund rennt über die grüne Wiese."
@@ -106,12 +106,7 @@ async def test_detect_language(server: Running) -> None:
 
 
 async def test_the_command_detects(server: Running) -> None:
-    import asyncio
-
-    command = await dragoman(
-        "detect", "--server", server.address, GERMAN, "1", stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await command.communicate()
-    first, second = output.decode().splitlines()
+    _, output, _ = await done("detect", "--server", server.address, GERMAN, "1")
+    first, second = output.splitlines()
     assert first.startswith("de\t0.")
     assert second == "und\t0.000"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from service.errors import StartupError
 from tests.fake_runner import FakeRunner
 from tests.integration.http_client import post
 from tests.integration.keyed import TEXT, KeyFile, by_bearer, failure, request, serving
-from tests.integration.servers import command_environment, running_fake
+from tests.integration.servers import done, running_fake
 
 
 @pytest.fixture
@@ -141,14 +140,7 @@ async def test_tokens_and_keys_side_by_side(
             pass
 
 
-async def command_line(*arguments: str, key: str = "") -> tuple[int | None, str]:
+async def command_line(*arguments: str, key: str = "") -> tuple[int, str]:
     """Status and output of a command, with a key in its environment."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", *arguments),
-        env={**command_environment(), "DRAGOMAN_API_KEY": key},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
+    status, output, errors = await done(*arguments, DRAGOMAN_API_KEY=key)
+    return status, output + errors

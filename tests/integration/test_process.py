@@ -21,7 +21,7 @@ from tests.integration import hanging_server
 from tests.integration.servers import (
     NO_HURRY,
     ServerProcess,
-    dragoman,
+    done,
     needs_two_cores,
     python_process,
     server_process,
@@ -32,18 +32,9 @@ Damage = Callable[[Path], None]
 
 async def fails_to_start(*arguments: str | Path) -> str:
     """Standard error of `dragoman serve` when it can't start."""
-    process = await dragoman(
-        "serve",
-        *("--port", "0", "--metrics-port", "0", "--threads", "1"),
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode == 1
-    assert output == b""
-    message = errors.decode()
-    assert "Traceback" not in message
+    options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
+    status, output, message = await done("serve", *options, *arguments)
+    assert (status, output) == (1, "")
     # Before it may stand which models were loaded.
     *logged, last = map(json.loads, message.splitlines())
     assert {line["message"] for line in logged} <= {"loaded", "memory"}

@@ -1,6 +1,5 @@
 """Several models in one server: directions, defaults and a pivot, as a client sees them."""
 
-import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,13 +13,7 @@ from export.bundle_writer import ExportOptions, write_bundle
 from model.bundle.bundle import Bundle
 from service.settings import shipped_models
 from tests.factories import export_source, random_model, tiny_config
-from tests.integration.servers import (
-    Running,
-    dragoman,
-    needs_two_cores,
-    running_bundle,
-    server_process,
-)
+from tests.integration.servers import Running, done, needs_two_cores, running_bundle, server_process
 
 TEXTS = [
     "She is reading a book. Two men are playing chess.",
@@ -170,13 +163,11 @@ async def test_two_models_with_a_process_each_serve_a_pivot_from_the_command_lin
     models = [
         argument for path in (*shipped_models(), german_french) for argument in ("--model", path)
     ]
-    pipe = asyncio.subprocess.PIPE
     async with server_process(*models, "--pivot-languages", "de") as server:
         pair = ("--server", server.address, "--from", "en", "--to", "fr")
-        command = await dragoman("translate", *pair, "A dog is running.", stdout=pipe)
-        output, _ = await command.communicate()
-        assert (command.returncode, output.count(b"\n")) == (0, 1)
+        status, output, _ = await done("translate", *pair, "A dog is running.")
+        assert (status, output.count("\n")) == (0, 1)
         server.terminate()
         assert await server.end() == 0
-    (done,) = (entry for entry in server.log if entry["message"] == "call")
-    assert (done["model"], done["pivot_model"], done["pivot_language"]) == ("de-fr", "en-de", "de")
+    (call,) = (entry for entry in server.log if entry["message"] == "call")
+    assert (call["model"], call["pivot_model"], call["pivot_language"]) == ("de-fr", "en-de", "de")

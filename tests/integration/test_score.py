@@ -18,7 +18,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.bundle import Bundle
 from model.bundle.tokenizer import Tokenizer
-from tests.integration.servers import Running, dragoman, running_bundle
+from tests.integration.servers import Running, done, running_bundle
 
 # One server for all tests of this module, and so one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -244,15 +244,9 @@ async def test_the_threaded_client_scores_too(server: Running) -> None:
 
 async def run(
     server: Running, *arguments: str | Path, given: bytes = b""
-) -> tuple[int | None, list[str], str]:
-    process = await dragoman(
-        *("score", "--server", server.address, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate(given)
-    return process.returncode, output.decode().split("\n"), errors.decode()
+) -> tuple[int, list[str], str]:
+    result = await done("score", "--server", server.address, *arguments, given=given)
+    return result.status, result.output.split("\n"), result.errors
 
 
 async def test_the_command_reads_tabs_or_two_files(server: Running, tmp_path: Path) -> None:

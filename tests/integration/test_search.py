@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from dragoman.client import FinishReason, Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
-from tests.integration.servers import Running, dragoman, running_bundle
+from tests.integration.servers import Running, done, running_bundle
 
 # One server for all tests of this module, and so one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -196,8 +195,8 @@ async def test_a_stream_takes_no_beam(real: Running) -> None:
 
 async def test_the_command_line_searches_too(real: Running) -> None:
     lines = b"A dog is running. It runs.\n\n - The children swim. \n* 12\n"
-    done = await command(real, "--n-best", "3", "--beam-size", "4", given=lines)
-    fields = [line.split("\t") for line in done.split("\n")[:-1]]
+    n_best = await command(real, "--n-best", "3", "--beam-size", "4", given=lines)
+    fields = [line.split("\t") for line in n_best.split("\n")[:-1]]
     assert [number for number, _, _ in fields] == ["1"] * 3 + ["2"] + ["3"] * 3 + ["4"]
     batch = await real.client.translate(
         ["A dog is running. It runs.", "", "The children swim."],
@@ -221,13 +220,6 @@ async def test_the_command_line_searches_too(real: Running) -> None:
 
 async def command(real: Running, *arguments: str, given: bytes) -> str:
     """The output of `dragoman translate`."""
-    process = await dragoman(
-        "translate",
-        *("--server", real.address),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate(given)
-    assert process.returncode == 0
-    return output.decode()
+    result = await done("translate", "--server", real.address, *arguments, given=given)
+    assert result.status == 0
+    return result.output

@@ -24,7 +24,7 @@ from model.bundle.tokenizer import Tokenizer
 from service.ports import certificates
 from service.ports.healthcheck import problem
 from tests.certificates import NAME, CertificateFolder
-from tests.integration.servers import Running, dragoman, fake_runner, page, running_fake
+from tests.integration.servers import Running, done, fake_runner, page, running_fake
 
 TEXT = "A dog."
 
@@ -204,14 +204,8 @@ async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenize
         options = ("--ca", own.ca, "--cert", own.cert, "--key", own.key, "--server-name", NAME)
 
         async def run(command: str, *arguments: str | Path) -> tuple[int, str]:
-            process = await dragoman(
-                *(command, "--server", running.address, *arguments),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            output, errors = await process.communicate()
-            assert process.returncode is not None
-            return process.returncode, (output or errors).decode()
+            status, output, errors = await done(command, "--server", running.address, *arguments)
+            return status, output or errors
 
         assert await run("translate", *options, TEXT) == (0, f"{TEXT}\n")
         status, output = await run("models", *options)

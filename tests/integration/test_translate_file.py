@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from cli.options import as_json
 from cli.segment_cache import SegmentCache
 from dragoman.client import Search
 from model.bundle.tokenizer import Tokenizer
-from tests.integration.servers import Running, dragoman, fake_runner, running_fake
+from tests.integration.servers import DoneCommand, Running, done, fake_runner, running_fake
 from tests.unit.service.documents import samples
 
 TEXT = "A dog runs.\n\nIt barks!\n\nIt barks!\n"
@@ -25,19 +24,10 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
         yield made
 
 
-async def run(server: Running, *arguments: str | Path) -> tuple[int, str, str]:
-    """Run the command; returns exit status, output and errors."""
-    process = await dragoman(
-        "translate-file",
-        *("--server", server.address, "--from", "en", "--to", "de"),
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    assert b"Traceback" not in errors
-    return process.returncode, output.decode(), errors.decode()
+async def run(server: Running, *arguments: str | Path) -> DoneCommand:
+    """Run the command."""
+    languages = ("--from", "en", "--to", "de")
+    return await done("translate-file", "--server", server.address, *languages, *arguments)
 
 
 async def test_a_document_is_written_beside_its_source(server: Running, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bench.load.results import read_results
 from cli.main import app
 from dragoman.v1 import translation_pb2 as pb
 from tests.factories import SENTENCES, tiny_bundle
-from tests.integration.servers import dragoman, running_bundle
+from tests.integration.servers import done, dragoman, running_bundle
 from tests.load.fake_server import FakeServer, fake_server
 
 PIPES: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
@@ -28,17 +28,10 @@ def source(tmp_path: Path) -> Path:
     return file
 
 
-async def load(*arguments: str | Path) -> tuple[int, str, str]:
-    """Run `dragoman load`; exit status, standard output and error."""
-    process = await dragoman("load", *arguments, **PIPES)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_a_beam_is_asked_for(tmp_path: Path, source: Path) -> None:
     with fake_server(lambda server, number, context: None) as server:
-        status, out, err = await load(
+        status, out, err = await done(
+            "load",
             *("--server", server.address, "--source", source, "--concurrency", "1"),
             *("--duration", "1s", "--warmup", "0s", "--metrics", "none"),
             *("--beam-size", "4", "--early-stopping", "first"),
@@ -54,7 +47,8 @@ async def test_a_beam_is_asked_for(tmp_path: Path, source: Path) -> None:
 async def test_a_run_against_the_real_server(tmp_path: Path, source: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundles" / "tiny")
     async with running_bundle(bundle.path, max_queue_seconds=60.0) as server:
-        status, out, err = await load(
+        status, out, err = await done(
+            "load",
             *("--server", server.address, "--source", source, "--rate", "20"),
             *("--duration", "1.5s", "--warmup", "0.5s", "--slo", "p50=10s"),
             *("--metrics", f"http://127.0.0.1:{server.server.metrics_port}/metrics"),
@@ -130,8 +124,9 @@ def test_wrong_arguments_get_one_clear_line(
 
 async def test_an_output_directory_in_use_is_refused(tmp_path: Path, source: Path) -> None:
     with fake_server(lambda server, number, context: None) as server:
-        status, _, err = await load(
-            *("--server", server.address, "--source", source, "--rate", "1", "--output", tmp_path)
+        status, _, err = await done(
+            "load",
+            *("--server", server.address, "--source", source, "--rate", "1", "--output", tmp_path),
         )
     assert status == 1
     assert "is not empty" in err
