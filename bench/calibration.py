@@ -11,7 +11,6 @@ that are taken, every second one is only for the report: how well the map predic
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,13 +21,13 @@ import numpy.typing as npt
 import typer
 
 from bench.quality import only
+from bench.sentence_translator import sentence_translator
 from model.bundle.bundle import Bundle, add_calibration
 from model.bundle.calibration import Calibration, fit
 from model.bundle.manifest import BundleError
 from model.data.corpus import CorpusError
-
-# onnxruntime reports usage to its makers unless this is set before it is imported.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+from service.translation.default_search import default_search
+from service.translation.options import TranslateOptions
 
 _BATCH = 500
 
@@ -90,43 +89,22 @@ async def measure(
     """The mean log-probability and the chrF (0 to 1) of each sentence that the model translates."""
     import sacrebleu
 
-    from service.engine.engine import Engine, EngineConfig
-    from service.runtime.cpu.runner import OnnxRunner
-    from service.translation.default_search import default_search
-    from service.translation.options import TranslateOptions
-    from service.translation.translator import Translator
-
     chrf = sacrebleu.CHRF()
-    runner = OnnxRunner(bundle, max_rows=64, intra_op_threads=threads)
-    config = EngineConfig(
-        bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id, max_waiting=100 * _BATCH
-    )
-    search = default_search(bundle)
     options = TranslateOptions(
-        split_sentences=False, search=search, num_hypotheses=1, return_tokens=True
+        split_sentences=False, search=default_search(bundle), num_hypotheses=1, return_tokens=True
     )
     scores, values = [], []
-    engine = Engine(runner, config)
-    await engine.start()
-    try:
-        translator = Translator(
-            engine,
-            bundle.tokenizer(),
-            source_language=bundle.source_language,
-            directions=None if bundle.directions.is_one else bundle.directions,
-            default_search=search,
-        ).between(bundle.source_language, bundle.target_language)
+    async with sentence_translator(bundle.path, threads) as translator:
+        translate = translator.between(bundle.source_language, bundle.target_language).translate
         for start in range(0, len(pairs), _BATCH):
             batch = pairs[start : start + _BATCH]
-            results = await translator.translate([source for source, _ in batch], options)
+            results = await translate([source for source, _ in batch], options)
             for result, (_, reference) in zip(results, batch, strict=True):
                 if len(result.sentences) != 1:  # copied, or too long for the model
                     continue
                 [best] = result.sentences[0].hypotheses
                 scores.append(statistics.fmean(token.log_probability for token in best.tokens))
                 values.append(chrf.sentence_score(best.text, [reference]).score / 100)
-    finally:
-        await engine.stop()
     return scores, values
 
 

@@ -10,7 +10,6 @@ The rows of the table in service/TEXT.md are printed as they have to be; `--writ
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import Annotated
 
 import typer
 
-# onnxruntime reports usage to its makers unless this is set before it is imported.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+from bench.sentence_translator import sentence_translator
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "proto/README.md", "proto/SEARCH.md", "proto/HTTP.md", "proto/CLIENTS.md")
@@ -74,21 +72,8 @@ def _in_code(text: str) -> str:
 
 async def translate(bundle: Path, texts: Sequence[str]) -> list[str]:
     """The translation of a server with this bundle, by an engine in this process."""
-    from model.bundle.bundle import Bundle
-    from service.engine.engine import Engine, EngineConfig
-    from service.runtime.cpu.runner import OnnxRunner
-    from service.translation.translator import Translator
-
-    loaded = Bundle.load(bundle)
-    runner = OnnxRunner(loaded, max_rows=8, intra_op_threads=1)
-    engine = Engine(runner, EngineConfig(max_waiting=1000))
-    await engine.start()
-    try:
-        source = loaded.source_language
-        translator = Translator(engine, loaded.tokenizer(), source_language=source)
+    async with sentence_translator(bundle) as translator:
         return [result.text for result in await translator.translate(texts)]
-    finally:
-        await engine.stop()
 
 
 def main(

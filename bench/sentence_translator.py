@@ -19,9 +19,13 @@ _MAX_TEXTS = 100_000
 
 
 @asynccontextmanager
-async def sentence_translator(bundle: Path | None = None) -> AsyncIterator[Translator]:
+async def sentence_translator(
+    bundle: Path | None = None, threads: int = 1
+) -> AsyncIterator[Translator]:
     """The translator of a bundle; by default of the one that ships."""
-    settings = Settings(in_process=True, threads=1, max_texts=_MAX_TEXTS, max_waiting=_MAX_TEXTS)
+    settings = Settings(
+        in_process=True, threads=threads, max_texts=_MAX_TEXTS, max_waiting=_MAX_TEXTS
+    )
     model = load_model(bundle or shipped_models()[0], settings, ServerMetrics())
     await model.engine.start()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from service.domain.requests import GenerationRequest
+from service.domain.requests import GenerationRequest, GenerationResult
 from service.engine.engine import Engine
 from service.engine.generation import Generation
 
@@ -18,6 +18,17 @@ def submit(engine: Engine, request: GenerationRequest) -> Generation:
         call.finish()
     assert generation is not None, "the quota of a call's first sequence is taken"
     return generation
+
+
+async def answers_of(
+    engine: Engine, requests: Iterable[GenerationRequest]
+) -> list[GenerationResult]:
+    """Start an engine, submit requests one after another, and stop it when all are answered."""
+    await engine.start()
+    try:
+        return [await generation.result() for generation in submit_many(engine, requests)]
+    finally:
+        await engine.stop()
 
 
 def submit_many(engine: Engine, requests: Iterable[GenerationRequest]) -> list[Generation]:

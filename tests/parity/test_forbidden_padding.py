@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.submission import submit_many
+from bench.submission import answers_of
 from export.parity import check_parity
 from model.bundle.bundle import Bundle
 from model.bundle.config import ConfigError, ModelConfig
@@ -46,12 +46,8 @@ async def search(
     engine = Engine(
         OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1), EngineConfig(max_waiting=1000)
     )
-    await engine.start()
     options = SearchOptions(beam_size=beam_size)
-    requests = [GenerationRequest(source, options) for source in sources]
-    results = [await generation.result() for generation in submit_many(engine, requests)]
-    await engine.stop()
-    return results
+    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from bench.submission import submit_many
+from bench.submission import answers_of
 from dragoman.client import Search
 from export.bundle_writer import ExportOptions
 from export.huggingface.writer import write_huggingface
@@ -105,11 +105,8 @@ async def run(
         OnnxRunner(case.bundle, max_rows=32, intra_op_threads=1),
         EngineConfig(bos_id=config.bos_id, eos_id=config.eos_id, max_waiting=1000),
     )
-    await engine.start()
     requests = [GenerationRequest(tuple(source), options) for source in sources]
-    results = [await generation.result() for generation in submit_many(engine, requests)]
-    await engine.stop()
-    return results
+    return await answers_of(engine, requests)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

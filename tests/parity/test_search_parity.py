@@ -6,7 +6,6 @@ answers are nearly equal by the reference itself.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.submission import submit_many
+from bench.submission import answers_of
 from model.bundle.bundle import Bundle
 from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.network.transformer import Transformer
@@ -67,11 +66,7 @@ async def search(
         # Places are counted in rows.
         EngineConfig(max_waiting=2 * len(sources) * options.beam_size),
     )
-    await engine.start()
-    generations = submit_many(engine, [GenerationRequest(source, options) for source in sources])
-    results = list(await asyncio.gather(*(generation.result() for generation in generations)))
-    await engine.stop()
-    return results
+    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
 
 
 def reference(

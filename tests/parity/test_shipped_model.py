@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from bench.readme_examples import ROOT, example_sentences, outdated_answers, translate
+from bench.sentence_translator import sentence_translator
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.parity import ParityReport
 from model.bundle.bundle import Bundle, add_calibration
 from model.bundle.manifest import MANIFEST_FILE
 from model.network.checkpoint import Checkpoint
-from service.engine.engine import Engine, EngineConfig
-from service.runtime.cpu.runner import OnnxRunner
-from service.translation.translator import Translator
 
 CHECKPOINT = Path("model/checkpoints/en-de")
 BUNDLE = Path("model/pretrained/en-de")
@@ -110,15 +108,9 @@ async def test_the_readme_shows_its_translations() -> None:
 
 
 async def test_it_translates() -> None:
-    bundle = Bundle.load(BUNDLE)
-    engine = Engine(OnnxRunner(bundle, max_rows=4, intra_op_threads=1), EngineConfig())
-    await engine.start()
-    try:
-        translator = Translator(engine, bundle.tokenizer(), source_language="en")
+    async with sentence_translator(BUNDLE) as translator:
         results = await translator.translate(TEXTS)
         *deltas, summary = [event.text async for event in translator.stream(LIST)]
-    finally:
-        await engine.stop()
     # A model that is any good knows these; the paragraph break is kept.
     assert results[0].text == "Guten Morgen."
     assert results[1].text.split("\n\n") == ["Ich heiße Tom.", "Ich bin müde."] or results[

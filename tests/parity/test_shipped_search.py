@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.submission import submit_many
+from bench.submission import answers_of
 from model.bundle.bundle import Bundle
 from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.network.checkpoint import Checkpoint
@@ -99,12 +99,7 @@ async def search_with_engine(
         max_waiting=2 * beam_size * len(sources),
     )
     engine = Engine(OnnxRunner(bundle, max_rows=rows, intra_op_threads=1), config)
-    await engine.start()
-    try:
-        generations = submit_many(engine, [GenerationRequest(s, options) for s in sources])
-        return [await generation.result() for generation in generations]
-    finally:
-        await engine.stop()
+    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
 
 
 def tokens_of(result: GenerationResult, eos_id: int) -> Tokens:

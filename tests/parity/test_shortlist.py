@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.submission import submit_many
+from bench.submission import answers_of, submit
 from model.bundle.bundle import Bundle
 from model.bundle.sessions import SessionSettings
 from model.bundle.shortlist import load_shortlist
@@ -168,11 +167,7 @@ async def search(
     runner: OnnxRunner | OnnxLanes, sources: Sequence[tuple[int, ...]], options: SearchOptions
 ) -> list[GenerationResult]:
     engine = Engine(runner, EngineConfig(max_waiting=2 * len(sources) * options.beam_size))
-    await engine.start()
-    generations = submit_many(engine, [GenerationRequest(source, options) for source in sources])
-    results = list(await asyncio.gather(*(generation.result() for generation in generations)))
-    await engine.stop()
-    return results
+    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -216,9 +211,7 @@ async def test_added_tokens_are_in_the_list(bundle: Bundle) -> None:
         for i, (source, one) in enumerate(zip(sources, wanted, strict=True))
     ]
     engine = Engine(OnnxRunner(bundle, max_rows=12), EngineConfig())
-    await engine.start()
-    found = await asyncio.gather(*(g.result() for g in submit_many(engine, requests)))
-    await engine.stop()
+    found = await answers_of(engine, requests)
     assert [one.token_ids for one in usual] != [one.token_ids for one in wanted]
     for i, result in enumerate(found):
         assert result.token_ids == (wanted if i % 2 else usual)[i].token_ids
@@ -237,14 +230,11 @@ async def test_lanes_and_options_change_nothing(bundle: Bundle) -> None:
     ]
     requests = [GenerationRequest(source, kinds[i % 5]) for i, source in enumerate(sources)]
     engine = Engine(OnnxLanes(bundle, max_rows=20, num_lanes=2, sessions=sessions), EngineConfig())
-    await engine.start()
-    together = await asyncio.gather(*(g.result() for g in submit_many(engine, requests)))
-    await engine.stop()
+    together = await answers_of(engine, requests)
     single = Engine(OnnxRunner(bundle, max_rows=3, intra_op_threads=1), EngineConfig())
     await single.start()
     for request, found in zip(requests, together, strict=True):
-        (generation,) = submit_many(single, [request])
-        alone = await generation.result()
+        alone = await submit(single, request).result()
         assert alone.hypotheses == found.hypotheses
         if request.options.prefix_ids:
             assert found.token_ids[:2] == [300, 301]

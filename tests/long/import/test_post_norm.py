@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import transformers
 
-from bench.submission import submit_many
+from bench.submission import answers_of
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.huggingface.writer import write_huggingface
@@ -92,12 +92,9 @@ async def translate(bundle: Bundle, sources: Sequence[Sequence[int]], beam_size:
         OnnxRunner(bundle, max_rows=64),
         EngineConfig(bos_id=config.bos_id, eos_id=config.eos_id, max_waiting=8 * NUM_SENTENCES),
     )
-    await engine.start()
     options = SearchOptions(beam_size=beam_size, max_new_tokens=MAX_NEW_TOKENS)
     requests = [GenerationRequest(tuple(source), options) for source in sources]
-    results = [await generation.result() for generation in submit_many(engine, requests)]
-    await engine.stop()
-    return [list(result.token_ids) for result in results]
+    return [list(result.token_ids) for result in await answers_of(engine, requests)]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
