@@ -21,7 +21,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 
 # Generated files, reports of programs, and the phrases themselves.
-_EXCLUDED = re.compile(r"_pb2(_grpc)?\.py$|^bench/(studies/)?reports/|plain_english\.py$")
+_EXCLUDED = re.compile(r"_pb2(_grpc)?\.py$|^bench/reports/|plain_english\.py$")
 
 
 class Passage(NamedTuple):

@@ -118,7 +118,7 @@ def test_from_a_browser(project: Path, server: ServerProcess, tmp_path: Path) ->
     run(sys.executable, "-m", "grpc_tools.protoc", *arguments, cwd=project)
     shutil.copy(HERE / "as_browser.mjs", project)
     port = int(server.address.rpartition(":")[2])
-    with envoy(tmp_path, [port], None) as front:
+    with envoy(tmp_path, [port]) as front:
         assert BROWSER.count("127.0.0.1:8080") == 1
         (source / "page.js").write_text(BROWSER.replace("127.0.0.1:8080", front.address))
         output = run("node", "--import", "./as_browser.mjs", "src/page.js", cwd=project)

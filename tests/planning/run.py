@@ -34,10 +34,9 @@ from bench.server_process import ROOT, Running, end_in_order_on_sigterm
 from cli.plan.measurement import measure, served_bundle
 from cli.plan.replica import MeasuredReplica
 from cli.plan.simulation import FleetSimulation, Traffic
-from tests.containers.static.envoy_process import envoy
 from tests.planning.prescribed import PRESCRIBED, served_prescribed
 from tests.planning.report import LIMIT, NAME, POINTS, error_of, render
-from tests.robustness.faults.envoy_scenarios import envoy_program
+from tests.robustness.envoy import envoy_program, running_envoy
 
 LOADS = (0.3, 0.6, 0.85)
 FLEETS = (1, 2)
@@ -62,7 +61,7 @@ def main(
 ) -> None:
     """Measure, simulate, and print both."""
     end_in_order_on_sigterm()
-    if envoy_program() is None:
+    if (program := envoy_program()) is None:
         raise typer.BadParameter("envoy is not on PATH; `make check-manifests` installs it")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < max(FLEETS):
@@ -77,7 +76,7 @@ def main(
     for fleet in FLEETS:
         # The core that one server leaves free is for Envoy and the load generator.
         os.sched_setaffinity(0, cores if fleet > 1 else cores[1:])
-        with _fleet(None if prescribed else bundle, cores[:fleet]) as (address, direct):
+        with _fleet(program, None if prescribed else bundle, cores[:fleet]) as (address, direct):
             hop = _hop(address, direct, lines)
             beside = _USUAL_BESIDE if fleet > 1 and replica.is_single_core else 0.0
             for load in LOADS:
@@ -118,7 +117,7 @@ def main(
 
 
 @contextlib.contextmanager
-def _fleet(bundle: Path | None, cores: list[int]) -> Iterator[tuple[str, str]]:
+def _fleet(program: str, bundle: Path | None, cores: list[int]) -> Iterator[tuple[str, str]]:
     """Servers with a core each behind Envoy: its address, and that of the first server.
 
     Without a bundle, their steps have a prescribed duration.
@@ -129,12 +128,9 @@ def _fleet(bundle: Path | None, cores: list[int]) -> Iterator[tuple[str, str]]:
             for core in cores
         ]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        log = stack.enter_context((folder / "printed").open("w"))
-        stack.enter_context(contextlib.redirect_stdout(log))
         ports = [int(server.address.rpartition(":")[2]) for server in servers]
-        proxy = stack.enter_context(envoy(folder, ports))
-        with contextlib.redirect_stdout(os.sys.__stdout__):  # type: ignore[attr-defined]
-            yield proxy.address, servers[0].address
+        proxy = stack.enter_context(running_envoy(program, folder, ports))
+        yield proxy.address, servers[0].address
 
 
 def _hop(address: str, direct: str, lines: list[str]) -> float:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
-import subprocess
 import threading
-import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from dragoman.v1 import translation_pb2 as pb
 from service.fronts.dragoman.servicer import SERVICE
 from tests.containers.tools import tool
-from tests.containers.waiting import eventually
-from tests.robustness.envoy import local_configuration, running_command
+from tests.robustness.envoy import Envoy, running_envoy
 
 OK = grpc.StatusCode.OK
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -99,50 +93,6 @@ class Backend:
     health: health.HealthServicer
 
 
-def encoded(body: Any) -> bytes:
-    """As JSON, without escapes that it can do without."""
-    return json.dumps(body, ensure_ascii=False).encode()
-
-
-@dataclass(frozen=True)
-class Envoy:
-    """Envoy, and where it says how it does."""
-
-    address: str
-    ask: Callable[[str], Any]
-    log: Path
-
-    def figure(self, name: str, cluster: str = "dragoman") -> int:
-        """One of the figures of a cluster."""
-        (found,) = self.ask(f"/stats?format=json&filter=^cluster.{cluster}.{name}$")["stats"]
-        return int(found["value"])
-
-    def calls(self) -> list[dict[str, Any]]:
-        """Logged calls so far."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
-
-    def post(
-        self, path: str, body: Any = None, method: str = "POST", **headers: str
-    ) -> tuple[int, Message, Any]:
-        """Status, headers and JSON of the answer to a request.
-
-        Args:
-            path: and query.
-            body: bytes as they are, or what is sent as JSON.
-            method: of HTTP.
-            headers: names with "_" instead of "-".
-        """
-        host, port = self.address.split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
-        sent = body if body is None or isinstance(body, bytes) else encoded(body)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        with contextlib.closing(connection):
-            connection.request(method, path, sent, {"content-type": "application/json", **named})
-            answer = connection.getresponse()
-            text = answer.read()
-            return answer.status, answer.headers, json.loads(text) if text else None
-
-
 @contextlib.contextmanager
 def backend(name: str, script: Script) -> Iterator[Backend]:
     """Run a replica on a free port."""
@@ -160,49 +110,10 @@ def backend(name: str, script: Script) -> Iterator[Backend]:
 
 
 @contextlib.contextmanager
-def envoy(
-    directory: Path,
-    ports: list[int],
-    check_interval: str | None = None,
-    longest: str | None = None,
-    http_ports: Sequence[int] = (),
-) -> Iterator[Envoy]:
-    """Run Envoy before replicas on `ports`, until it knows that all are healthy.
-
-    Args:
-        directory: directory for Envoy's files.
-        ports: gRPC ports of the replicas.
-        check_interval: time between health checks, such as "1s", instead of the configured one.
-        longest: how long a call without a deadline may take, instead of what is configured.
-        http_ports: HTTP ports of the replicas.
-    """
-    configuration, admin = directory / "envoy.yaml", directory / "admin"
-    configuration.write_text(local_configuration(ports, check_interval, longest, http_ports))
-
-    def ask(path: str) -> Any:
-        with urllib.request.urlopen(f"http://{admin.read_text()}{path}", timeout=10) as response:
-            return json.load(response)
-
-    command = running_command(tool("envoy"), configuration, admin)
-    with (
-        (directory / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as process,
-    ):
+def envoy(directory: Path, ports: list[int], **options: Any) -> Iterator[Envoy]:
+    """Run Envoy with the options of `running_envoy`, and print its log at the end."""
+    with running_envoy(tool("envoy"), directory, ports, **options) as made:
         try:
-            eventually(lambda: admin.exists() and admin.read_text(), "Envoy runs")
-            (listener,) = [
-                item
-                for item in ask("/listeners?format=json")["listener_statuses"]
-                if item["name"] == "translation"
-            ]
-            place = listener["local_address"]["socket_address"]
-            made = Envoy(f"{place['address']}:{place['port_value']}", ask, directory / "log")
-            for cluster, on in (("dragoman", ports), ("dragoman_http", http_ports)):
-                eventually(
-                    lambda: made.figure("membership_healthy", cluster) == len(on),  # noqa: B023
-                    "all are healthy",
-                )
             yield made
         finally:
-            process.terminate()
-            print((directory / "log").read_text())
+            print(made.log.read_text())

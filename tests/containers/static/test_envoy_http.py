@@ -18,8 +18,9 @@ import pytest
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from tests.containers.static.envoy_process import Envoy, Script, backend, envoy
+from tests.containers.static.envoy_process import Script, backend, envoy
 from tests.containers.waiting import eventually
+from tests.robustness.envoy import Envoy
 
 
 @dataclass

@@ -14,8 +14,9 @@ from grpc_health.v1 import health_pb2
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from service.fronts.dragoman.servicer import SERVICE
-from tests.containers.static.envoy_process import SERVING, Backend, Envoy, Script, backend, envoy
+from tests.containers.static.envoy_process import SERVING, Backend, Script, backend, envoy
 from tests.containers.waiting import eventually
+from tests.robustness.envoy import Envoy
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -38,7 +39,9 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
     with (
         backend("a", script) as a,
         backend("b", script) as b,
-        envoy(tmp_path, [a.port, b.port], getattr(request, "param", None)) as running,
+        envoy(
+            tmp_path, [a.port, b.port], check_interval=getattr(request, "param", None)
+        ) as running,
         grpc.insecure_channel(running.address, options=[("grpc.enable_retries", 0)]) as channel,
     ):
         yield Front(TranslationServiceStub(channel), script, running, {"a": a, "b": b})

@@ -23,7 +23,8 @@ from bench.load.source import read_texts
 from bench.machine import machine
 from bench.recompute import store
 from bench.server_process import ROOT, end_in_order_on_sigterm
-from tests.robustness.faults.envoy_scenarios import ENVOY_SCENARIOS, envoy_program
+from tests.robustness.envoy import envoy_program
+from tests.robustness.faults.envoy_scenarios import ENVOY_SCENARIOS
 from tests.robustness.faults.file_scenarios import FILE_SCENARIOS
 from tests.robustness.faults.report import NAME
 from tests.robustness.faults.round import RoundResult, Scenario, play, recorded
