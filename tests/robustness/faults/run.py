@@ -19,8 +19,8 @@ from typing import Annotated
 
 import typer
 
+from bench.load.results import about_machine
 from bench.load.source import read_texts
-from bench.machine import machine
 from bench.recompute import store
 from bench.server_process import ROOT, end_in_order_on_sigterm
 from tests.robustness.envoy import envoy_program
@@ -58,11 +58,14 @@ def main(
     rounds = rounds or len(chosen)
     results = asyncio.run(play_all(chosen, rounds, seed, bundle.resolve()))
     if output is not None:
+        found = about_machine()
         summary = {
             "benchmark": NAME,
             "about": {
                 "Command": f"python -m tests.robustness.faults.run --rounds {rounds}",
-                **machine(1),
+                "Machine": f"{found['processor'] or found['machine']}, {found['cpus']} CPUs",
+                "Software": f"onnxruntime {found.get('onnxruntime')}, Python {found['python']}, "
+                f"revision {found.get('revision', 'not recorded')}, {found['started_at'][:10]}",
             },
             "scenarios": {each.name: each.what for each in SCENARIOS.values()},
             "rounds": [each.to_dict() for each in results],
