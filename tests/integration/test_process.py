@@ -1,22 +1,20 @@
 """`dragoman serve` as a process: errors at the start, and its end."""
 
 import asyncio
+import contextlib
 import json
 import os
-import shutil
 import signal
-import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-import onnxruntime
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
-from tests.factories import tiny_bundle, tiny_tokenizer
+from tests.factories import tiny_tokenizer
 from tests.integration import hanging_server
 from tests.integration.servers import (
     NO_HURRY,
@@ -26,8 +24,6 @@ from tests.integration.servers import (
     python_process,
     server_process,
 )
-
-Damage = Callable[[Path], None]
 
 
 async def fails_to_start(*arguments: str | Path) -> str:
@@ -45,75 +41,8 @@ async def fails_to_start(*arguments: str | Path) -> str:
 # --- start-up errors -----------------------------------------------------------------------------
 
 
-def flip_a_byte(bundle: Path) -> None:
-    file = bundle / "decoder_step.onnx"
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def remove_a_file(bundle: Path) -> None:
-    (bundle / "tokenizer.model").unlink()
-
-
-def remove_the_manifest(bundle: Path) -> None:
-    (bundle / "bundle.json").unlink()
-
-
-def change(**fields: Any) -> Damage:
-    def damage(bundle: Path) -> None:
-        file = bundle / "bundle.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
-
-    return damage
-
-
-@pytest.mark.parametrize(
-    ("damage", "parts"),
-    [
-        (flip_a_byte, ["decoder_step.onnx", "damaged", "again"]),
-        (remove_a_file, ["tokenizer.model", "missing", "again"]),
-        (remove_the_manifest, ["bundle.json", "missing", "dragoman export"]),
-        (change(format_version=999), ["format version 999", "update dragoman"]),
-        (
-            change(onnxruntime={"min": "99.0", "below": "99.1"}),
-            ["ONNX Runtime from 99.0", "install a version in that range"],
-        ),
-    ],
-)
-async def test_a_bundle_that_can_t_be_used(
-    bundle_path: Path, tmp_path: Path, damage: Damage, parts: list[str]
-) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle_path, copy)
-    damage(copy)
-    message = await fails_to_start("--model", copy)
-    for part in parts:
-        assert part in message
-
-
 async def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in await fails_to_start("--model", tmp_path / "none")
-
-
-async def test_two_bundles_of_one_name(bundle_path: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle_path, copy)
-    message = await fails_to_start("--model", bundle_path, "--model", copy)
-    assert "two models are called 'tiny'" in message
-    assert "dragoman export --name" in message
-
-
-@pytest.mark.parametrize("flag", ["--port", "--metrics-port"])
-async def test_a_port_in_use(bundle_path: Path, flag: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        # The last of a repeated flag counts.
-        message = await fails_to_start("--model", bundle_path, flag, str(port))
-    assert f"127.0.0.1:{port}" in message
-    assert flag in message
 
 
 async def test_a_port_that_another_server_of_ours_uses(bundle_path: Path) -> None:
@@ -133,27 +62,41 @@ async def test_the_caches_memory_is_printed_before_it_serves(bundle_path: Path) 
     assert 0 < 2 * sizes[0] < sizes[1] <= 4 * sizes[0]
 
 
-async def test_a_device_that_is_not_there(tmp_path: Path) -> None:
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("this machine's ONNX Runtime has CUDA")
-    bundle = tiny_bundle(tmp_path / "fp16", precision="fp16")
-    message = await fails_to_start("--model", bundle.path, "--device", "cuda")
-    assert "install the extra `gpu`" in message
-    assert "--device cpu" in message
-
-
-async def test_int8_on_a_device_that_can_t_keep_its_promise(tmp_path: Path) -> None:
-    bundle = tiny_bundle(tmp_path / "int8", precision="int8")
-    message = await fails_to_start("--model", bundle.path, "--device", "cuda")
-    assert "int8" in message
-    assert "fp16" in message
-
-
 async def test_a_setting_out_of_range() -> None:
     assert "--max-rows: must be from 0 to" in await fails_to_start("--max-rows", "-1")
 
 
 # --- the end -------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def streaming(
+    bundle: Path, *options: str
+) -> AsyncIterator[tuple[ServerProcess, AsyncIterator[object]]]:
+    """A server, and a long stream that has begun."""
+    text = "A dog is running across the green field. " * 2000
+    async with (
+        server_process("--model", bundle, "--max-rows", "1", *options) as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        stream = client.stream(text)
+        await anext(stream)
+        yield server, stream
+
+
+async def cut_off(stream: AsyncIterator[object]) -> None:
+    """Check that a stream ends with UNAVAILABLE."""
+    with pytest.raises(TranslationError) as caught:
+        async for _ in stream:
+            pass
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+async def check_stopped_working(server: ServerProcess) -> None:
+    """Check that the server ends with 1 and says that its model stopped working."""
+    assert server.process.stderr is not None
+    assert b"stopped working" in await server.process.stderr.read()
+    assert await server.process.wait() == 1
 
 
 async def test_sigterm_loses_nothing_and_ends_with_0(bundle_path: Path) -> None:
@@ -209,20 +152,9 @@ async def test_a_draining_server_says_so_first_and_then_takes_nothing_new(
 async def test_the_drain_has_a_bound_and_what_it_cuts_off_is_unavailable(
     bundle_path: Path,
 ) -> None:
-    text = "A dog is running across the green field. " * 2000
-    async with (
-        server_process(
-            "--model", bundle_path, "--max-rows", "1", "--drain-seconds", "0.1"
-        ) as server,
-        AsyncClient(server.address, timeout=100) as client,
-    ):
-        stream = client.stream(text)
-        await anext(stream)
+    async with streaming(bundle_path, "--drain-seconds", "0.1") as (server, stream):
         server.terminate()
-        with pytest.raises(TranslationError) as caught:
-            async for _ in stream:
-                pass
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await cut_off(stream)
         assert await server.end() == 0
 
 
@@ -243,24 +175,13 @@ async def test_a_model_that_hangs_does_not_hold_the_end(tmp_path: Path) -> None:
 
 @needs_two_cores
 async def test_a_model_whose_process_dies_ends_the_server_with_1(bundle_path: Path) -> None:
-    text = "A dog is running across the green field. " * 2000
-    async with (
-        server_process("--model", bundle_path, "--max-rows", "1") as server,
-        AsyncClient(server.address, timeout=100) as client,
-    ):
+    async with streaming(bundle_path) as (server, stream):
         pid = pid_of_model(server)
-        stream = client.stream(text)
-        await anext(stream)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(TranslationError) as caught:
-            async for _ in stream:
-                pass
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await cut_off(stream)
         told = await server.read_log_until("a model's process ended")
         assert (told["pid"], told["how"]) == (pid, "was killed by SIGKILL")
-        assert server.process.stderr is not None
-        assert b"stopped working" in await server.process.stderr.read()
-        assert await server.process.wait() == 1
+        await check_stopped_working(server)
 
 
 def pid_of_model(server: ServerProcess) -> int:
@@ -304,26 +225,13 @@ async def test_a_model_that_stalls_is_not_ready_until_it_goes_on(bundle_path: Pa
 
 @needs_two_cores
 async def test_a_model_that_hangs_ends_the_server_with_1(bundle_path: Path) -> None:
-    text = "A dog is running across the green field. " * 2000
-    async with (
-        server_process(
-            *("--model", bundle_path, "--max-rows", "1"),
-            *("--stall-seconds", "0.2", "--hang-seconds", "0.1"),
-        ) as server,
-        AsyncClient(server.address, timeout=100) as client,
-    ):
+    options = ("--stall-seconds", "0.2", "--hang-seconds", "0.1")
+    async with streaming(bundle_path, *options) as (server, stream):
         pid = pid_of_model(server)
-        stream = client.stream(text)
-        await anext(stream)
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(TranslationError) as caught:
-            async for _ in stream:
-                pass
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await cut_off(stream)
         await server.read_log_until("a model hangs: it is abandoned")
-        assert server.process.stderr is not None
-        assert b"stopped working" in await server.process.stderr.read()
-        assert await server.process.wait() == 1
+        await check_stopped_working(server)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -341,20 +249,11 @@ async def test_a_server_that_is_killed_leaves_no_process_behind(bundle_path: Pat
 
 
 async def test_a_second_signal_cuts_the_drain_short(bundle_path: Path) -> None:
-    text = "A dog is running across the green field. " * 2000
-    async with (
-        server_process("--model", bundle_path, "--max-rows", "1") as server,
-        AsyncClient(server.address, timeout=100) as client,
-    ):
-        stream = client.stream(text)
-        await anext(stream)
+    async with streaming(bundle_path) as (server, stream):
         server.terminate()
         await server.read_log_until("draining")
         server.terminate()
-        with pytest.raises(TranslationError) as caught:
-            async for _ in stream:
-                pass
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await cut_off(stream)
         assert await server.end() == 0
 
 

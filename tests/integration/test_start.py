@@ -41,9 +41,10 @@ async def test_a_port_in_use_is_found_before_models_are_loaded(setting: str) -> 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        settings = any_ports(**{setting: taken.getsockname()[1]})
-        with pytest.raises(StartupError, match="--" + setting.replace("_", "-")):
-            await Server(settings, never, ServerMetrics()).start()
+        port = taken.getsockname()[1]
+        flag = setting.replace("_", "-")
+        with pytest.raises(StartupError, match=rf"127\.0\.0\.1:{port}.*--{flag}"):
+            await Server(any_ports(**{setting: port}), never, ServerMetrics()).start()
 
 
 async def test_while_models_load_health_says_so_and_calls_are_refused(
