@@ -54,7 +54,7 @@ test: $(venv)/.dev  ## run the tests
 	    --ignore tests/containers/static $(ARGS)
 
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
-	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)
+	$(python) -m pytest -m long -rP --timeout 900 tests/long/import tests/parity/test_multilingual.py $(ARGS)
 
 check: $(venv)/.dev  ## check lint, formatting, English, types, import rules, the contract against the last release
 	$(python) -m ruff check .
