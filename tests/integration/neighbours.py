@@ -1,10 +1,12 @@
-"""Requests that continue beside those of a test, and must get their answers."""
+"""Requests beside those of a test: some continue and must get their answers, some are held."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from dragoman.client import TranslationBatch
+from tests.fake_runner import FakeRunner
 from tests.integration.servers import Running, running_bundle
 
 NEIGHBOURS = ["A dog is running.", "Two men are playing the guitar in the street. The lake."]
@@ -46,3 +48,14 @@ async def running_busy(bundle: Path) -> AsyncIterator[Running]:
         other_requests(made),
     ):
         yield made
+
+
+async def held_calls(
+    server: Running, runner: FakeRunner, count: int
+) -> list[asyncio.Task[TranslationBatch]]:
+    """So many calls that are in progress and that the runner holds."""
+    runner.hold()
+    held = [asyncio.create_task(server.client.translate(["A dog."])) for _ in range(count)]
+    while server.metric("dragoman_requests_in_flight", method="Translate") < count:
+        await asyncio.sleep(0)
+    return held

@@ -22,7 +22,7 @@ from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from service.server import Server
 from tests.fake_runner import FakeRunner
-from tests.integration.neighbours import running_busy
+from tests.integration.neighbours import held_calls, running_busy
 from tests.integration.servers import (
     Running,
     any_ports,
@@ -41,10 +41,7 @@ async def server(bundle_path: Path) -> AsyncIterator[Running]:
 async def test_load_is_refused_with_a_hint_and_recovers(tokenizer: Tokenizer) -> None:
     runner = fake_runner(tokenizer, max_rows=2)
     async with running_fake(runner, tokenizer, max_waiting=2) as made:
-        runner.hold()
-        held = [asyncio.ensure_future(made.client.translate(["A dog."])) for _ in range(4)]
-        while made.metric("dragoman_requests_in_flight", method="Translate") < 4:
-            await asyncio.sleep(0)
+        held = await held_calls(made, runner, 4)
         await asyncio.to_thread(runner.wait_until_blocked)
         async with AsyncClient(made.address, patient=False) as hasty:
             with pytest.raises(TranslationError) as caught:

@@ -11,6 +11,7 @@ from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.tokenizer import Tokenizer
 from service.fronts.dragoman.servicer import SERVICE
+from tests.integration.neighbours import held_calls
 from tests.integration.servers import NO_HURRY, fake_runner, running_fake, server_process
 
 BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to
@@ -160,10 +161,7 @@ async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Token
                 streamed = "".join(piece for piece in pieces if isinstance(piece, str))
                 return [client.translate(["Two men."]).translations[0].text, streamed]
 
-        runner.hold()
-        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
-        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
-            await asyncio.sleep(0)
+        held = await held_calls(server, runner, 6)
         async with AsyncClient(server.address, patient=False) as hasty:
             with pytest.raises(TranslationError, match="RESOURCE_EXHAUSTED") as caught:
                 await hasty.translate(["Two men."])
@@ -183,10 +181,7 @@ async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Token
 async def test_a_timeout_covers_all_attempts(tokenizer: Tokenizer) -> None:
     runner = fake_runner(tokenizer)
     async with running_fake(runner, tokenizer, max_waiting=2) as server:
-        runner.hold()
-        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
-        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
-            await asyncio.sleep(0)
+        held = await held_calls(server, runner, 6)
         with pytest.raises(TranslationError) as caught:
             await server.client.translate(["Two men."], timeout=0.3)
         assert caught.value.code in (

@@ -12,6 +12,7 @@ import pytest
 
 from model.bundle.tokenizer import Tokenizer
 from tests.fake_runner import FakeRunner
+from tests.integration.neighbours import held_calls
 from tests.integration.servers import (
     ROOT,
     DoneCommand,
@@ -37,6 +38,31 @@ async def run(
     """Run a command against `server`, with `given` on standard input."""
     address = server if isinstance(server, str) else server.address
     return await done(command, "--server", address, *arguments, given=given)
+
+
+async def piped(
+    server: Running,
+) -> tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]:
+    """`dragoman translate` with pipes, and its standard input and output."""
+    pipe = asyncio.subprocess.PIPE
+    process = await dragoman(
+        "translate", "--server", server.address, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process, process.stdin, process.stdout
+
+
+async def shell(command: str) -> tuple[int | None, bytes, str]:
+    """The status, the output and the errors of a shell's command."""
+    process = await asyncio.create_subprocess_shell(
+        command,
+        env=command_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    return process.returncode, output, errors.decode()
 
 
 async def test_texts_from_the_command_line(server: Running) -> None:
@@ -76,51 +102,37 @@ async def test_an_endless_input_is_read_no_further_than_it_is_translated(
     server: Running, runner: FakeRunner
 ) -> None:
     runner.hold()
-    process = await dragoman(
-        "translate",
-        *("--server", server.address),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.transport.set_write_buffer_limits(high=1)
+    process, stdin, stdout = await piped(server)
+    stdin.transport.set_write_buffer_limits(high=1)
     line = b"A dog." + b" " * 900 + b"\n"  # many bytes, and few tokens to translate
     lines = line * 20
-    process.stdin.write(lines)
+    stdin.write(lines)
     await asyncio.to_thread(runner.wait_until_blocked)  # it has started, and reads
     written = len(lines)
     # The command stops reading; then the pipe is full and `drain` waits.
     try:
         while written < 50_000_000:
-            process.stdin.write(lines)
+            stdin.write(lines)
             async with asyncio.timeout(1):
-                await process.stdin.drain()
+                await stdin.drain()
             written += len(lines)
     except TimeoutError:
         pass
     assert written < 10_000_000
     runner.release()
-    process.stdin.close()
-    output = await process.stdout.read()
+    stdin.close()
+    output = await stdout.read()
     assert await process.wait() == 0
     assert set(output.splitlines(keepends=True)) == {line}
     assert len(output) >= written
 
 
 async def test_lines_are_answered_while_more_may_come(server: Running) -> None:
-    process = await dragoman(
-        "translate",
-        *("--server", server.address),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    process, stdin, stdout = await piped(server)
     for line in (b"A dog.\n", b"\n", b"Two men.\n"):
-        process.stdin.write(line)
-        assert await process.stdout.readline() == line
-    process.stdin.close()
+        stdin.write(line)
+        assert await stdout.readline() == line
+    stdin.close()
     assert await process.wait() == 0
 
 
@@ -156,10 +168,7 @@ async def test_a_busy_server_is_asked_again(runner: FakeRunner, tokenizer: Token
         def calls(code: str) -> float:
             return server.metric("dragoman_requests_total", method="Translate", code=code)
 
-        runner.hold()
-        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
-        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
-            await asyncio.sleep(0)
+        held = await held_calls(server, runner, 6)
         asked = asyncio.ensure_future(run(server, "Two men."))
         while not calls("RESOURCE_EXHAUSTED"):
             await asyncio.sleep(0)
@@ -173,10 +182,7 @@ async def test_a_server_that_stays_busy_is_asked_until_the_timeout(
     runner: FakeRunner, tokenizer: Tokenizer
 ) -> None:
     async with running_fake(runner, tokenizer, max_waiting=2) as server:
-        runner.hold()
-        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
-        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
-            await asyncio.sleep(0)
+        held = await held_calls(server, runner, 6)
         result = await run(server, "--timeout", "3", "Two men.")
         assert (result.status, result.output) == (1, "")
         assert len(result.errors.splitlines()) == 1
@@ -224,17 +230,9 @@ async def test_a_server_that_goes_away_in_the_middle(
     runner: FakeRunner, tokenizer: Tokenizer
 ) -> None:
     async with running_fake(runner, tokenizer, drain_seconds=0.0) as server:
-        process = await dragoman(
-            "translate",
-            *("--server", server.address),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"A dog.\n")
-        assert await process.stdout.readline() == b"A dog.\n"
+        process, stdin, stdout = await piped(server)
+        stdin.write(b"A dog.\n")
+        assert await stdout.readline() == b"A dog.\n"
     output, errors = await process.communicate(b"Two men.\nThe lake.\n")
     assert process.returncode == 1
     assert output == b""
@@ -245,30 +243,17 @@ async def test_a_server_that_goes_away_in_the_middle(
 
 async def test_a_reader_that_stops_reading(server: Running) -> None:
     command = f"{sys.executable} -m cli.main translate --server {server.address}"
-    process = await asyncio.create_subprocess_shell(
-        f"yes 'A dog.' | {command} | head -1",
-        env=command_environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert output == b"A dog.\n"
-    assert errors == b""
+    _, output, errors = await shell(f"yes 'A dog.' | {command} | head -1")
+    assert (output, errors) == (b"A dog.\n", "")
 
 
 @pytest.mark.parametrize(
     ("redirection", "reason"), [("0>/dev/null", "Bad file descriptor"), ("0<&-", "it is closed")]
 )
 async def test_an_input_that_can_t_be_read(server: Running, redirection: str, reason: str) -> None:
-    process = await asyncio.create_subprocess_shell(
-        f"{sys.executable} -m cli.main translate --server {server.address} {redirection}",
-        env=command_environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert (process.returncode, output) == (1, b"")
-    assert errors.decode() == f"dragoman: standard input: {reason}\n"
+    command = f"{sys.executable} -m cli.main translate --server {server.address}"
+    told = f"dragoman: standard input: {reason}\n"
+    assert await shell(f"{command} {redirection}") == (1, b"", told)
 
 
 async def test_models_as_a_table_and_as_json(server: Running) -> None:

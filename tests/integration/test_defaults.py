@@ -15,9 +15,8 @@ from bench.processes import descendants
 from dragoman import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
-from service.access import keys
-from service.access.key_file import write_keys
 from service.settings import Settings
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import ServerProcess, page, server_process
 from tests.otlp_receiver import grpc_receiver
 
@@ -67,8 +66,7 @@ def test_the_defaults_are_the_documented_ports() -> None:
 async def test_neither_logs_nor_metrics_nor_traces_hold_a_text_or_a_key(
     bundle_path: Path, tmp_path: Path
 ) -> None:
-    key, stored = keys.new_key(keys.principal_of({"name": "reader"}))
-    write_keys(tmp_path / "keys.jsonl", {stored.id: stored})
+    key = KeyFile(tmp_path / "keys.jsonl").add("reader")
     with grpc_receiver() as received:
         options = ("--log-level", "debug", "--http-port", "0", "--keys", tmp_path / "keys.jsonl")
         async with server_process(

@@ -13,13 +13,12 @@ import pytest
 
 from dragoman.client import AsyncClient, Glossary, TranslationError
 from model.bundle.tokenizer import Tokenizer
-from service.access import keys
-from service.access.key_file import write_keys
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from tests.factories import tiny_tokenizer
 from tests.integration import held_server
 from tests.integration.http_client import Answer, ask, post
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import (
     Running,
     any_ports,
@@ -155,16 +154,12 @@ async def upload(server: Running, content: bytes, **headers: str) -> Answer:
 async def test_a_call_that_can_t_succeed_reads_no_document(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    made, stored = {}, {}
-    limits: dict[str, dict[str, Any]] = {
-        "exhausted": {"characters_per_month": 1},
-        "other-model": {"models": ["de-en"]},
-        "low": {"max_priority": "low"},
+    file = KeyFile(tmp_path / "keys")
+    made = {
+        "exhausted": file.add("exhausted", characters_per_month=1),
+        "other-model": file.add("other-model", models=["de-en"]),
+        "low": file.add("low", max_priority="low"),
     }
-    for name, values in limits.items():
-        made[name], entry = keys.new_key(keys.principal_of({"name": name, **values}))
-        stored[entry.id] = entry
-    write_keys(tmp_path / "keys", stored)
     metrics, settings = ServerMetrics(), any_ports(keys=str(tmp_path / "keys"), http_port=0)
     registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
     async with running(settings, metrics, registry) as server:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from dragoman.client import Glossary
-from service.access import keys
-from service.access.key_file import write_keys
 from service.settings import shipped_models
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask, post
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import Running, running_bundle
 
 V2, V3, TRANSLATE = "/v2/glossaries", "/v3/glossaries", "/v2/translate"
@@ -140,11 +139,9 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_glossary_is_for_the_tenant_that_made_it(serving: Serving, tmp_path: Path) -> None:
-    made, stored = {}, {}
-    for name, rest in (("a", {"tenant": "shop"}), ("b", {"tenant": "shop"}), ("c", {})):
-        made[name], entry = keys.new_key(keys.principal_of({"name": name, **rest}))
-        stored[entry.id] = entry
-    write_keys(tmp_path / "keys", stored)
+    file = KeyFile(tmp_path / "keys")
+    made = {"a": file.add("a", tenant="shop"), "b": file.add("b", tenant="shop")}
+    made["c"] = file.add("c")
     async with serving(keys=str(tmp_path / "keys")) as server:
         assert (await post(server, V2, MADE)).status == 403
         answer = await post(server, V2, MADE, x_api_key=made["a"])

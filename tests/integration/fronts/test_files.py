@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.access import keys
-from service.access.key_file import write_keys
 from service.documents.formats import READERS
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import Running
 
 PATH = "/translate_file"
@@ -105,13 +104,9 @@ async def test_a_body_of_100_megabytes_is_refused_unread(server: Running) -> Non
 
 
 async def test_a_file_is_for_who_sent_it(serving: Serving, tmp_path: Path) -> None:
-    made = {}
-    stored = {}
-    for name, tenant in (("a", ""), ("b", ""), ("c", "shop"), ("d", "shop")):
-        values = {"name": name, "characters_per_day": 60, **({"tenant": tenant} if tenant else {})}
-        made[name], entry = keys.new_key(keys.principal_of(values))
-        stored[entry.id] = entry
-    write_keys(tmp_path / "keys", stored)
+    file = KeyFile(tmp_path / "keys")
+    made = {name: file.add(name, characters_per_day=60) for name in "ab"}
+    made |= {name: file.add(name, characters_per_day=60, tenant="shop") for name in "cd"}
     async with serving(keys=str(tmp_path / "keys")) as server:
 
         async def fetch(url: str, key: str) -> int:

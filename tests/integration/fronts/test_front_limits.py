@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from service.access import keys
-from service.access.key_file import write_keys
 from tests.integration.fronts.calls import DEEPL, FRONTS, GERMAN, GOOGLE, LIBRE, TEXT
 from tests.integration.fronts.conftest import Serving, form
 from tests.integration.http_client import Answer, ask, post
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import Running
 
 
@@ -36,9 +35,7 @@ async def test_keys_and_quotas(
     body: dict[str, Any],
     error: Callable[[Answer], str],
 ) -> None:
-    values = {"name": "blog", "characters_per_month": len(TEXT)}
-    key, stored = keys.new_key(keys.principal_of(values))
-    write_keys(tmp_path / "keys", {stored.id: stored})
+    key = KeyFile(tmp_path / "keys").add("blog", characters_per_month=len(TEXT))
     is_google = path == GOOGLE
     async with serving(keys=str(tmp_path / "keys")) as server:
         assert (await post(server, path, body)).status == (401 if is_google else 403)
@@ -86,9 +83,7 @@ async def test_a_call_is_logged_and_counted_as_the_contracts(
 
 
 async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
-    given = {"name": "blog", "models": ["de-fr"]}
-    key, stored = keys.new_key(keys.principal_of(given))
-    write_keys(tmp_path / "keys", {stored.id: stored})
+    key = KeyFile(tmp_path / "keys").add("blog", models=["de-fr"])
     async with serving(keys=str(tmp_path / "keys")) as server:
         languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
         assert [item["language"] for item in languages.json] == ["FR"]

@@ -14,13 +14,12 @@ import pytest
 from google.protobuf import json_format
 
 from dragoman.client import Glossary
-from service.access import keys
-from service.access.key_file import write_keys
 from service.fronts.google_v3.calls import CALLS
 from service.fronts.google_v3.messages import POOL, SERVICE, message_class
 from service.settings import shipped_models
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask, post
+from tests.integration.keyed import KeyFile
 from tests.integration.servers import Running, running_bundle
 
 PARENT = "projects/p/locations/global"
@@ -258,8 +257,7 @@ async def test_a_glossary_of_the_server(tmp_path: Path) -> None:
 
 
 async def test_keys(serving: Serving, tmp_path: Path) -> None:
-    key, stored = keys.new_key(keys.principal_of({"name": "blog"}))
-    write_keys(tmp_path / "keys", {stored.id: stored})
+    key = KeyFile(tmp_path / "keys").add("blog")
     async with serving(keys=str(tmp_path / "keys")) as server:
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
             await over_grpc(server, "DetectLanguage", content=TEXT)
