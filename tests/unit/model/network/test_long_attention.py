@@ -232,26 +232,6 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 
 
 @torch.no_grad()
-def test_a_sentence_in_a_batch_comes_out_as_alone(model: Transformer) -> None:
-    sizes = (1, 4, 9, 17)
-    source, target = torch.randint(4, 300, (4, 17)), torch.randint(4, 300, (4, 5))
-    mask = torch.arange(17).expand(4, -1) < torch.tensor(sizes).unsqueeze(1)
-    batched = model(source, target, mask)
-    for row, length in enumerate(sizes):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(batched[row], alone[0], rtol=0, atol=1e-11)
-
-
-@torch.no_grad()
-def test_steps_with_a_cache_equal_one_pass(model: Transformer) -> None:
-    source, target = torch.randint(4, 300, (2, 12)), torch.randint(4, 300, (2, 7))
-    mask = torch.arange(12).expand(2, -1) < torch.tensor([[12], [8]])
-    cache = model.start_cache(model.encode(source, mask), mask)
-    stepped = torch.stack([model.step(ids, cache) for ids in target.T], dim=1)
-    torch.testing.assert_close(stepped, model(source, target, mask), rtol=0, atol=1e-11)
-
-
-@torch.no_grad()
 def test_recorded_weights_are_those_of_plain_attention(model: Transformer) -> None:
     source, target = torch.randint(4, 300, (1, 12)), torch.randint(4, 300, (1, 7))
     weights = model.attention_weights(source, target)

@@ -67,33 +67,6 @@ def test_gradients_are_those_of_the_formula() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@torch.inference_mode()
-def test_cached_steps_are_the_whole_and_rows_can_change_places(norm: str) -> None:
-    model = random_model(tiny_config(decoder="ssru", embed_start=False, norm=norm))
-    source = torch.randint(4, 320, (4, 9))
-    target = torch.randint(4, 320, (4, 20))
-    target[:, 0] = model.config.bos_id
-    mask = torch.ones_like(source, dtype=torch.bool)
-    cache = model.start_cache(model.encode(source, mask), mask)
-    order = torch.arange(4)
-    expected = model(source, target, mask)
-    for position in range(20):
-        logits = model.step(target[order, position], cache)
-        torch.testing.assert_close(logits, expected[order, position], rtol=1e-3, atol=1e-3)
-        moved = torch.randperm(4)
-        cache, order = cache.select(moved), order[moved]
-
-
-@torch.inference_mode()
-def test_later_tokens_change_nothing_before_them() -> None:
-    model = random_model(tiny_config(decoder="ssru"))
-    source, target = torch.randint(4, 320, (1, 9)), torch.randint(4, 320, (1, 20))
-    other = target.clone()
-    other[:, 11:] = 5
-    torch.testing.assert_close(model(source, target)[:, :11], model(source, other)[:, :11])
-
-
 @torch.inference_mode()
 def test_without_an_embedding_the_decoder_starts_from_zeros() -> None:
     model = random_model(tiny_config(decoder="ssru", embed_start=False, positions="none"))

@@ -20,6 +20,16 @@ OPTIONS: list[dict[str, Any]] = [
     {"embedding_tying": "none", "output_bias": True, "activation": "silu"},
     {"embedding_tying": "target", "norm": "pre", "positions": "learned", "scale_embeddings": False},
 ]
+OTHER_NETWORKS: list[dict[str, Any]] = [
+    {"decoder": "ssru"},
+    {"decoder": "ssru", "norm": "pre", "embed_start": False},
+    {"encoder_attention": "local", "attention_window": 3},
+    {"encoder_attention": "strided", "attention_window": 3},
+    {"encoder_attention": "lsh", "attention_window": 4, "attention_buckets": 4},
+    {"encoder_attention": "linformer", "attention_rank": 5},
+    {"cross_attention": "linformer", "attention_rank": 5},
+    {"encoder_attention": "linformer", "cross_attention": "linformer", "attention_rank": 5},
+]
 
 
 def make(**overrides: Any) -> Transformer:
@@ -45,8 +55,17 @@ def random_ids(*shape: int, seed: int = 1) -> Tensor:
     return torch.randint(4, VOCAB, shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture(params=OPTIONS, ids=lambda options: "-".join(map(str, options.values())) or "paper")
+def name_of(options: dict[str, Any]) -> str:
+    return "-".join(map(str, options.values())) or "paper"
+
+
+@pytest.fixture(params=[*OPTIONS, *OTHER_NETWORKS], ids=name_of)
 def model(request: pytest.FixtureRequest) -> Transformer:
+    return make(**request.param)
+
+
+@pytest.fixture(params=OPTIONS, ids=name_of)
+def with_full_attention(request: pytest.FixtureRequest) -> Transformer:
     return make(**request.param)
 
 
@@ -99,9 +118,9 @@ def test_target_padding_changes_nothing_before_it(model: Transformer) -> None:
 
 @torch.no_grad()
 def test_a_sentence_in_a_batch_comes_out_as_alone(model: Transformer) -> None:
-    lengths = (1, 4, 7)
-    source, target = random_ids(3, 7), random_ids(3, 5, seed=2)
-    mask = torch.arange(7).expand(3, -1) < torch.tensor(lengths).unsqueeze(1)
+    lengths = (1, 4, 9, 17)
+    source, target = random_ids(4, 17), random_ids(4, 5, seed=2)
+    mask = torch.arange(17).expand(4, -1) < torch.tensor(lengths).unsqueeze(1)
     batched = model(source, target, mask)
     for row, length in enumerate(lengths):
         alone = model(source[row : row + 1, :length], target[row : row + 1])
@@ -147,11 +166,13 @@ def test_a_selected_cache_continues_its_rows(model: Transformer) -> None:
     expected = model(source, target, mask)[rows, -1]
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
     assert cache.num_positions == 4  # the one that it was taken from did not move
-    assert cache.layers[0].self_key.size(2) == 4
+    logits = model.step(target[:, 4], cache)
+    torch.testing.assert_close(logits, model(source, target, mask)[:, -1], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
-def test_attention_weights_of_every_layer_sum_to_one(model: Transformer) -> None:
+def test_attention_weights_of_every_layer_sum_to_one(with_full_attention: Transformer) -> None:
+    model = with_full_attention
     source, target = random_ids(2, 6), random_ids(2, 5, seed=2)
     mask = torch.arange(6).expand(2, -1) < torch.tensor([[6], [3]])
     weights = model.attention_weights(source, target, mask)
