@@ -110,18 +110,6 @@ async def test_what_is_not_unicode_fails_its_item_only(server: Running) -> None:
     assert_invalid(caught.value, "content", "position 2 is not Unicode")
 
 
-async def test_nul_fails_a_stream(server: Running) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await anext(server.client.stream("a\0b"))
-    assert_invalid(caught.value, "content", "NUL")
-
-
-async def test_no_text_at_all(server: Running) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await server.client.translate([])
-    assert_invalid(caught.value, "contents", "at least one")
-
-
 async def test_characters_that_grow_when_normalised_count_as_what_they_become(
     server: Running,
 ) -> None:

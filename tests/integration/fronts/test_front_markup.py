@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.fronts.calls import DEEPL, GOOGLE, LIBRE, TEXT, translated
+from tests.integration.fronts.calls import DEEPL, GOOGLE, LIBRE, TEXT
 from tests.integration.fronts.conftest import form
 from tests.integration.http_client import post
 from tests.integration.servers import Running
@@ -87,16 +87,6 @@ async def test_deepls_defaults_of_line_breaks(
         "translations"
     ]
     assert len(item["text"].split("\n")) == lines
-
-
-async def test_a_string_as_weblate_sends_it_to_libretranslate(server: Running) -> None:
-    body = {"api_key": "", "q": [TEXT], "source": "en", "target": "de"}
-    expected = {"translatedText": [await translated(server)]}
-    assert (await post(server, LIBRE, body)).json == expected
-    assert (await post(server, LIBRE, {**body, "format": "text"})).json == expected
-    html = (await post(server, LIBRE, {**body, "q": [f"<p>{TEXT}</p>"], "format": "html"})).json
-    [text] = html["translatedText"]
-    assert (text[:3], text[-4:]) == ("<p>", "</p>")
 
 
 async def test_a_form_as_discourse_sends_it(server: Running) -> None:
