@@ -287,17 +287,6 @@ def test_a_recurrent_decoder_is_refused_for_gpus(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.onnx"))
 
 
-def test_a_bundle_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    for content in ("{}", '{"sha256": {}}'):
-        with new_directory(tmp_path / "bundle") as directory:
-            (directory / "bundle.json").write_text(content)
-    assert (tmp_path / "bundle" / "bundle.json").read_text() == '{"sha256": {}}'
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-    with pytest.raises(KeyError), new_directory(tmp_path / "bundle"):
-        raise KeyError
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-
-
 def test_the_old_bundle_is_back_if_the_new_one_can_not_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,25 +198,11 @@ def test_a_difference_is_found_where_it_begins(model: Path, tmp_path: Path) -> N
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_bundle_in_the_way_is_replaced_and_other_files_are_not(
-    model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    for output in (tmp_path / "out", tmp_path / "out" / "notes.txt"):
-        with pytest.raises(ExportError, match="is in the way"):
-            import_directory(model, output, ExportOptions())
-    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
-    with pytest.raises(ExportError, match="is not a directory"):
-        import_directory(model / "config.json", tmp_path / "bundle", ExportOptions())
-
-
 def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path) -> None:
     for arguments, message in (
         ([str(tmp_path / "nowhere")], "is not a directory"),
         ([str(model), "--languages", "en"], "two languages, source first"),
         ([str(model), "--languages", "en,de_DE"], "no BCP-47 code"),
-        ([str(model), "--precision", "int4"], "precision must be one of"),
     ):
         result = CliRunner().invoke(app, ["import", *arguments, "--output", str(tmp_path / "out")])
         assert result.exit_code == 1
