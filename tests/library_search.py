@@ -47,3 +47,14 @@ def generate(
             tokens = row[1 + len(start) :]
             found[index] = tokens[: tokens.index(eos_id) + 1] if eos_id in tokens else tokens
     return [found[index] for index in range(len(sources))]
+
+
+def num_distinct(translations: Sequence[Sequence[int]]) -> int:
+    """The number of different translations."""
+    return len({tuple(tokens) for tokens in translations})
+
+
+def num_ended(translations: Sequence[Sequence[int]]) -> int:
+    """The number of translations that are shorter than the longest."""
+    longest = max(len(tokens) for tokens in translations)
+    return sum(len(tokens) < longest for tokens in translations)

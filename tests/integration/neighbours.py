@@ -53,7 +53,7 @@ async def running_busy(bundle: Path) -> AsyncIterator[Running]:
 async def held_calls(
     server: Running, runner: FakeRunner, count: int
 ) -> list[asyncio.Task[TranslationBatch]]:
-    """So many calls that are in progress and that the runner holds."""
+    """Start calls that the runner holds, and wait until they are in progress."""
     runner.hold()
     held = [asyncio.create_task(server.client.translate(["A dog."])) for _ in range(count)]
     while server.metric("dragoman_requests_in_flight", method="Translate") < count:
