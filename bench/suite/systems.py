@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.server_process import ROOT, Running, environment, log_entry, server_process
+from bench.server_process import ROOT, Running, log_entry, server_process
+from bench.server_process import environment as environment  # the studies take it from here
 from bench.suite.artifacts import Artifacts
 
 _ACCESS = "dragoman.access"
