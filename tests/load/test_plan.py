@@ -27,3 +27,13 @@ async def test_a_model_is_measured_and_planned_for(tmp_path: Path) -> None:
     assert len(replica.lengths) >= 5  # at least one call of each closed loop
     assert all(name in table for name in ("steady", "rolling", "zone lost", "an hour"))
     assert "2 replicas keep p99 within 60 s" in table  # so that one is left
+
+
+async def test_a_model_that_cannot_be_served_is_said_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "bundle.json").write_text("{}")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("A dog runs.\n")
+    status, _, errors = await done("plan", "--texts", texts, "--measure", tmp_path)
+    assert status == 1
+    assert "did not start" in errors
+    assert "format version" in errors
