@@ -57,7 +57,7 @@ def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurem
     return [
         *loads_of("", speed, (table.ALONE, table.FEW, table.MANY, table.BEAMS)),
         Measurement(table.IN_PROCESS, lambda: _in_process(speed())),
-        *loads_of("shipped-", shipped, [table.MANY]),
+        *loads_of("shipped-", shipped, (table.ALONE, table.FEW, table.MANY)),
         Measurement("capacity", lambda: _capacity(speed())),
         *loads_of("", speed, [table.OPEN]),
         *loads_of("opus-", opus, (table.ALONE, table.FEW, table.MANY)),

@@ -98,22 +98,17 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
     cells = cells_of(raw)
     base = speed.replace(" ", "-")
     inside = _in_process(directory / "runs" / base / IN_PROCESS)
-    tokens, texts = "tokens_per_second", "texts_per_second"
+    beams = Row("16 clients, beam 4, base: tokens/s", 1.0, 1.5)
     return [
-        *_greedy(raw, "base"),
-        _of_runs(Row("16 clients, beam 4, base: tokens/s", 1.0, 1.5), cells, BEAMS, tokens),
+        *_greedy(raw, _BASE),
+        _of_runs(beams, cells, BEAMS, _BASE.figure),
         _open(cells),
         _capacity(directory / "capacity" / base),
-        _of_runs(
-            Row("64 clients, shipped model: sentences/s", 1.1, 1.5),
-            cells_of(shipped),
-            MANY,
-            texts,
-        ),
+        *_greedy(shipped, _SHIPPED),
         _engine_loop(inside),
         _front(inside, cells),
         _memory(cells),
-        *_greedy(opus, "OPUS-MT's size"),
+        *_greedy(opus, _OPUS),
     ]
 
 
@@ -146,20 +141,55 @@ def _pair(cells: Sequence[Cell], load: Load) -> tuple[Cell, Cell] | None:
     return None if own is None or peer is None else (own, peer)
 
 
-def _greedy(raw: RawRuns, model: str) -> list[Row]:
+@dataclass(frozen=True)
+class _Wanted:
+    """Floors and aims of a model's closed loops.
+
+    Attributes:
+        unit, figure: what is counted, and its field in `RunFigures`.
+        alone, few, many, late: of the median latency of one client, the throughput with 8 and with
+            64, and the p99 with 64.
+    """
+
+    model: str
+    alone: tuple[float, float]
+    few: tuple[float, float]
+    many: tuple[float, float]
+    late: tuple[float, float]
+    unit: str = "tokens/s"
+    figure: str = "tokens_per_second"
+
+
+_BASE = _Wanted("base", (0.4, 0.2), (1.8, 3.0), (1.7, 2.0), (1.0, 0.7))
+_SHIPPED = _Wanted(
+    "included model", (0.5, 0.3), (1.6, 2.0), (1.3, 1.8), (1.0, 0.6), "sentences/s",
+    "texts_per_second",
+)  # fmt: skip
+_OPUS = _Wanted("OPUS-MT's size", (0.4, 0.2), (1.8, 3.0), (2.0, 2.5), (1.0, 0.6))
+
+
+def _greedy(raw: RawRuns, wanted: _Wanted) -> list[Row]:
     """The closed loops of greedy requests."""
     cells = cells_of(raw)
-    few = Row(f"8 clients, greedy, {model}: tokens/s", 1.8, 3.0)
-    many = Row(f"64 clients, greedy, {model}: tokens/s", 1.15, 2.0)
+
+    def name(clients: str, figure: str) -> str:
+        return f"{clients}, greedy, {wanted.model}: {figure}"
+
+    alone = Row(name("one client", "median latency"), *wanted.alone, more_is_better=False)
+    few, many = (
+        Row(name("8 clients", wanted.unit), *wanted.few),
+        Row(name("64 clients", wanted.unit), *wanted.many),
+    )
+    late = Row(name("64 clients", "p99"), *wanted.late, more_is_better=False)
     return [
-        _alone(raw, cells, model),
-        _of_runs(few, cells, FEW, "tokens_per_second"),
-        _of_runs(many, cells, MANY, "tokens_per_second"),
+        _alone(alone, raw, cells),
+        _of_runs(few, cells, FEW, wanted.figure),
+        _of_runs(many, cells, MANY, wanted.figure),
+        _late(late, cells, MANY),
     ]
 
 
-def _alone(raw: RawRuns, cells: Sequence[Cell], model: str) -> Row:
-    row = Row(f"one client, greedy, {model}: median latency", 0.4, 0.2, more_is_better=False)
+def _alone(row: Row, raw: RawRuns, cells: Sequence[Cell]) -> Row:
     pair = _pair(cells, ALONE)
     if pair is None:
         return row
@@ -184,8 +214,13 @@ def _of_runs(row: Row, cells: Sequence[Cell], load: Load, figure: str) -> Row:
 
 
 def _open(cells: Sequence[Cell]) -> Row:
-    row = Row("Poisson at 80 % of CTranslate2's capacity: p99", 0.6, 0.2, more_is_better=False)
-    pair = _pair(cells, OPEN)
+    row = Row("Poisson at 80 % of CTranslate2's capacity: p99", 0.4, 0.2, more_is_better=False)
+    return _late(row, cells, OPEN)
+
+
+def _late(row: Row, cells: Sequence[Cell], load: Load) -> Row:
+    """The p99 of all requests at a load."""
+    pair = _pair(cells, load)
     if pair is None:
         return row
     ours, theirs = (
@@ -245,7 +280,7 @@ def _front(inside: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> Row:
 
 
 def _memory(cells: Sequence[Cell]) -> Row:
-    row = Row("64 clients, base: memory of the server", 2.0, 1.2, more_is_better=False)
+    row = Row("64 clients, base: memory of the server", 1.0, 0.7, more_is_better=False)
     pair = _pair(cells, MANY)
     if pair is None:
         return row

@@ -131,7 +131,7 @@ def test_the_engine_benchmark_measures_its_lines(
     assert run_measurements(parts) == []
     # On a busy machine half a second may bring no answer: a ratio of two is not sure, but these.
     rows = {row.name: row for row in table.rows(tmp_path, read_runs(tmp_path))}
-    assert len(rows) == 13
+    assert len(rows) == 18
     (loop,) = (row for name, row in rows.items() if "bare loop" in name)
     assert loop.ratio is not None
     (memory,) = (row for name, row in rows.items() if "memory" in name)

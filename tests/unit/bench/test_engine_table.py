@@ -115,8 +115,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
     for load in ("closed-1", "closed-8", "closed-64"):
         made.add(load, "dragoman", [0.1] * 400, model="opus")
         made.add(load, "ctranslate2", [0.2] * 200, model="opus", rate=50.0)
-    made.add("closed-64", "dragoman", [0.1] * 100, model="shipped")
-    made.add("closed-64", "ctranslate2", [0.2] * 100, model="shipped", rate=50.0)
+        made.add(load, "dragoman", [0.1] * 400, model="shipped")
+        made.add(load, "ctranslate2", [0.2] * 200, model="shipped", rate=50.0)
     made.add_trial("dragoman", 40.0, 0.1)
     made.add_trial("dragoman", 60.0, 0.9)
     made.add_trial("ctranslate2", 20.0, 0.1)
@@ -124,22 +124,36 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return made
 
 
+LATENCY, RATE = pytest.approx(0.5, rel=0.01), pytest.approx(2.0, rel=0.05)
+GREEDY = [LATENCY, RATE, RATE]
+
+
 def test_every_row_is_the_ratio_of_what_was_measured(report: Report) -> None:
     rows = report.rows()
-    ratios = [row.ratio for row in rows]
-    assert ratios[0] == pytest.approx(0.5)  # latency
-    assert ratios[1:4] == pytest.approx([2.0] * 3, rel=0.05)  # tokens a second
-    assert ratios[4] == pytest.approx(0.5, rel=0.01)  # p99
-    assert ratios[5] == pytest.approx(2.0)  # capacity: what broke its promise does not count
-    assert ratios[6] == pytest.approx(2.0, rel=0.2)  # sentences
-    assert ratios[7] == pytest.approx(0.95)  # the worst of the numbers of rows
-    # 100,000 tokens in twice the run's seconds of CPU, against 5,500 for each.
-    assert ratios[8] == pytest.approx(100_000 / 16 / 5_500)
-    assert ratios[9] == pytest.approx(0.5)  # memory
-    assert ratios[10] == pytest.approx(0.5)  # latency, of the other model
-    assert ratios[11:] == pytest.approx([2.0] * 2, rel=0.05)
+    assert [row.ratio for row in rows] == [
+        *GREEDY,
+        None,  # a p99 takes 1,000 samples
+        RATE,  # beams
+        LATENCY,  # p99 of the open loop
+        RATE,  # capacity: what broke its promise does not count
+        *GREEDY,
+        None,
+        pytest.approx(0.95),  # the worst of the numbers of rows
+        # 100,000 tokens in twice the run's seconds of CPU, against 5,500 for each.
+        pytest.approx(100_000 / 16 / 5_500),
+        LATENCY,  # memory
+        *GREEDY,
+        None,
+    ]
     assert [row.verdict for row in rows[:3]] == ["**floor missed**", "floor held", "aim reached"]
     assert not table.floors_held(rows)
+
+
+def test_the_p99_of_a_closed_loop_has_a_line(report: Report) -> None:
+    for repetition in range(1, 5):
+        report.add("closed-64", "dragoman", [0.1] * 800, model="opus", repetition=repetition)
+        report.add("closed-64", "ctranslate2", [0.2] * 400, model="opus", repetition=repetition)
+    assert report.rows()[-1].ratio == LATENCY
 
 
 def test_floors_and_aims() -> None:
@@ -158,7 +172,7 @@ def test_floors_and_aims() -> None:
 
 def test_what_was_not_measured_has_a_line_all_the_same(tmp_path: Path) -> None:
     rows = Report(tmp_path).rows()
-    assert len(rows) == 13
+    assert len(rows) == 18
     assert {row.verdict for row in rows} == {"not measured"}
 
 
@@ -176,7 +190,7 @@ def test_who_refuses_what_would_be_late_has_no_better_p99(tmp_path: Path) -> Non
     latencies = [0.9] * 16 + [0.2] * 14 + [0.1] * 1970
     report.add("open-80pct", "dragoman", latencies, num_refused=16)
     report.add("open-80pct", "ctranslate2", latencies)
-    row = report.rows()[4]
+    row = report.rows()[5]
     assert row.ratio == pytest.approx(1.0, rel=0.01)
     assert row.ours == "200 ms (16 failed)"
     assert row.theirs == "200 ms"
@@ -187,7 +201,7 @@ def test_an_infinite_p99_has_no_ratio_and_a_reason(tmp_path: Path, whose: str) -
     report = Report(tmp_path)
     for system in ("dragoman", "ctranslate2"):
         report.add("open-80pct", system, [0.1] * 1000, num_refused=11 if system == whose else 0)
-    row = report.rows()[4]
+    row = report.rows()[5]
     assert row.ratio is None
     assert "∞ (11 failed)" in (row.ours, row.theirs)
     assert row.verdict.startswith("no ratio: 1.1% of")
@@ -221,7 +235,7 @@ def test_a_run_that_is_not_valid_has_no_ratio(report: Report) -> None:
 @pytest.mark.parametrize("system", ["dragoman", "ctranslate2"])
 def test_a_capacity_whose_search_ended_early_has_no_ratio(report: Report, system: str) -> None:
     report.end_search(system, "three trials were not valid")
-    row = report.rows()[5]
+    row = report.rows()[6]
     assert row.ratio is None
     assert "ended early: three trials were not valid" in row.verdict
 
