@@ -206,6 +206,7 @@ async def test_work_gets_on_while_calls_arrive() -> None:
     await calls
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_short_products_in_the_thread_leave_the_lock_to_the_event_loop() -> None:
     vector, table = np.ones(800, np.float32), np.ones((800, 139), np.float32)
 

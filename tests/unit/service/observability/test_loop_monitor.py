@@ -11,7 +11,10 @@ import pytest
 from service.observability import loop_monitor
 from service.observability.loop_monitor import LoopBlock, LoopMonitor
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs clocks of other threads")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs clocks of other threads"),
+    pytest.mark.usefixtures("no_collections"),
+]
 
 # An operation of Linux's prctl.
 _SET_TIMERSLACK = 29
