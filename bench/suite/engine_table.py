@@ -147,8 +147,8 @@ class _Wanted:
 
     Attributes:
         unit, figure: what is counted, and its field in `RunFigures`.
-        alone, few, many, late: of the median latency of one client, the throughput with 8 and with
-            64, and the p99 with 64.
+        alone, few, many, late: floor and aim for the median latency of one client, for the
+            throughput with 8 and with 64, and for the p99 with 64.
     """
 
     model: str
