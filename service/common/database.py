@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 _LOCK_SECONDS = 2.0
@@ -30,6 +31,32 @@ def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Conn
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and fails if it can't write
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_tables(
+    path: Path | None, version: int, tables: Iterable[str], *, is_shared: bool = False
+) -> sqlite3.Connection:
+    """Open a database of this version, and create the tables that it lacks.
+
+    Args:
+        path, is_shared: as of `open_database`.
+        version: version of the tables.
+        tables: statements that create tables and indices where there are none.
+
+    Raises:
+        sqlite3.Error, OSError: as `open_database`.
+        ValueError: the database has another version.
+    """
+    connection = open_database(path, is_shared=is_shared)
+    try:
+        check_version(connection, version)
+        for table in tables:
+            connection.execute(table)
+        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise

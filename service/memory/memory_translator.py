@@ -7,7 +7,6 @@ break is never part of a match, so that documents keep theirs.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import time
@@ -16,15 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, Unpack
 
 from model.bundle.spans import Span
-from service.common.fairness import checkpoint
 from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.memory.pairs import MAX_ALTERNATIVES, MemoryUse
 from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
+from service.text.joined_results import (
+    JoinedText,
+    TranslatedPart,
+    index_in,
+    renamed,
+    translated_in_windows,
+)
 from service.text.things.scanned import TermRules
 from service.text.things.text_parts import TextPart, is_valid, whole_segments
-from service.text.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.links import Link
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
@@ -199,7 +202,6 @@ class MemoryTranslator(Stage):
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
         self._limits.check_lengths("contents", names, lengths, NORMALISED)
-        joined = [JoinedText() for _ in texts]
         with admitted_once(shared) as arguments:
             if are_long(texts):
                 await self._below.enter(options, **arguments)
@@ -207,12 +209,7 @@ class MemoryTranslator(Stage):
                 self._translated, options=options, shared=arguments, started_at=time.monotonic()
             )
             windows = self._windows(texts, options, arguments)
-            async with contextlib.aclosing(in_windows(windows, translate)) as translated:
-                async for parts in translated:
-                    for part in parts:
-                        await checkpoint()
-                        joined[part.text_index].add(part)
-        return [text.result(name) for text, name in zip(joined, names, strict=True)]
+            return await translated_in_windows(windows, translate, names)
 
     async def stream(
         self,

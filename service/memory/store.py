@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from service.common.database import check_version, open_database
+from service.common.database import open_tables
 from service.common.fairness import FairExecutor
 from service.errors import (
     FailedPreconditionError,
@@ -203,16 +203,7 @@ class TranslationMemories:
             )
 
     def _open(self) -> sqlite3.Connection:
-        connection = open_database(Path(self._path), is_shared=True)
-        try:
-            check_version(connection, VERSION)
-            for table in TABLES:
-                connection.execute(table)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return open_tables(Path(self._path), VERSION, TABLES, is_shared=True)
 
     def _reader(self) -> sqlite3.Connection:
         """The connection of the running thread."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from service.common.fairness import checkpoint
 from service.domain.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.text.things.text_parts import TextPart
 from service.text.things.wanted import Candidate
+from service.text.windows import Window, in_windows
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedText
 from service.translation.results import (
@@ -161,6 +165,27 @@ class JoinedText:
             num_memory_matches=0 if error else self._num_memory_matches,
             alternatives=() if error else self._alternatives,
         )
+
+
+async def translated_in_windows(
+    windows: AsyncIterator[Window],
+    translate: Callable[[Window], Coroutine[Any, Any, Sequence[TranslatedPart]]],
+    names: Sequence[str],
+) -> list[TextResult]:
+    """The results of texts whose parts are translated some at a time.
+
+    Args:
+        windows: what is translated together, in the order of the texts.
+        translate: translates it; returns its parts.
+        names: fields of the texts, for errors.
+    """
+    joined = [JoinedText() for _ in names]
+    async with contextlib.aclosing(in_windows(windows, translate)) as translated:
+        async for parts in translated:
+            for part in parts:
+                await checkpoint()
+                joined[part.text_index].add(part)
+    return [text.result(name) for text, name in zip(joined, names, strict=True)]
 
 
 def with_field(result: TextResult, text_field: str) -> TextResult:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -43,6 +42,7 @@ from service.worker.messages import (
     framed,
 )
 from service.worker.opening import OpenModel
+from service.worker.signals import ignore_signals
 
 logger = logging.getLogger(__name__)
 
@@ -225,12 +225,7 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
         log_level: level for `service.observability.logs.configure`.
         log_format: format for the same function.
     """
-    # The server decides when to end: Ctrl-C at a terminal reaches both processes, and calls in
-    # progress are answered first. Up to here, the signals are blocked, by `ModelProcess`.
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in signals:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    ignore_signals()
     logs.configure(log_level, log_format)
     logs.log_uncaught()
     ModelHost(Channel(socket.socket(fileno=descriptor)), garbage.look_less).serve()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from service.errors import StartupError
 from service.worker.client import MEMORY_HINT, ProcessLoop, how_it_ended, may_lack_memory
 from service.worker.messages import PIECE_BYTES, Frames, NotOpened, Open, Opened, framed
 from service.worker.opening import OpenModel
+from service.worker.signals import blocked_signals
 
 _MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
 
@@ -55,7 +55,7 @@ class ModelProcess:
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
-        with theirs, blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with theirs, blocked_signals():
             arguments = [str(theirs.fileno()), log_level, log_format, str(niceness)]
             self._process = subprocess.Popen(
                 # With this process's module path.
@@ -153,13 +153,3 @@ def _killed_first(pid: int) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             file.write_text(before, encoding="ascii")
-
-
-@contextlib.contextmanager
-def blocked(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals within the `with` block, also for processes started in it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

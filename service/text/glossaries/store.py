@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from service.common.database import check_version, open_database
+from service.common.database import open_tables
 from service.common.fairness import FairExecutor
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.text.glossaries.entries import MAX_ENTRIES, read_entries, write_entries
@@ -245,16 +245,7 @@ class GlossaryStore:
         return self._opened
 
     def _open(self) -> None:
-        connection = open_database(self._path)
-        try:
-            check_version(connection, _VERSION)
-            for table in _TABLES:
-                connection.execute(table)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.close()
-            raise
-        self._opened = connection
+        self._opened = open_tables(self._path, _VERSION, _TABLES)
 
     def _close(self) -> None:
         if self._opened is not None:

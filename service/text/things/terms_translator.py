@@ -19,7 +19,13 @@ from service.common.fairness import checkpoint
 from service.errors import InvalidArgumentError
 from service.text.glossaries.glossary import NO_GLOSSARY
 from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
+from service.text.joined_results import (
+    JoinedText,
+    TranslatedPart,
+    index_in,
+    renamed,
+    translated_in_windows,
+)
 from service.text.spacing import without_invented_spaces
 from service.text.things.attempts import Attempt, Repair
 from service.text.things.part_windows import windows_of
@@ -27,7 +33,7 @@ from service.text.things.plain_checks import with_warnings, without_privates
 from service.text.things.scanned import TermRules
 from service.text.things.sentence_repair import SentenceRepair
 from service.text.things.text_parts import may_need_care
-from service.text.windows import cancelled, in_windows
+from service.text.windows import cancelled
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.preparation import are_long, normalised_lengths
@@ -79,18 +85,12 @@ class TermsTranslator(Stage):
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
         self._limits.check_lengths("contents", names, lengths, NORMALISED)
-        joined = [JoinedText() for _ in texts]
         with admitted_once(shared) as arguments:
             if are_long(texts):
                 await self._below.enter(options, **arguments)
             call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
             windows = windows_of(texts, rules, options)
-            async with contextlib.aclosing(in_windows(windows, call.translate)) as translated:
-                async for parts in translated:
-                    for part in parts:
-                        await checkpoint()
-                        joined[part.text_index].add(part)
-        return [text.result(name) for text, name in zip(joined, names, strict=True)]
+            return await translated_in_windows(windows, call.translate, names)
 
     async def stream(
         self,

@@ -12,7 +12,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,13 +25,12 @@ from service.ports.grpc.front_processes.calls import FrontCalls
 from service.ports.grpc.front_processes.connection import FrameConnection
 from service.ports.grpc.front_processes.frames import Frame, FrameKind
 from service.worker.client import how_it_ended
-from service.worker.process import blocked
+from service.worker.signals import blocked_signals
 
 if TYPE_CHECKING:
     from service.ports.certificates import ServerTls, TlsMaterial
 
 _MODULE = "service.ports.grpc.front_processes.process"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of the server alone
 _OPEN_SECONDS = 60.0  # Python and gRPC are imported, on a busy machine
 _RESTART_SECONDS = 1.0  # between two starts of a process that keeps ending
 _CERTIFICATE_SECONDS = 1.0  # between two looks at the files, as in `service.ports.certificates`
@@ -300,7 +298,7 @@ def _started(settings: FrontSettings) -> tuple[subprocess.Popen[bytes], socket.s
     ours, theirs = socket.socketpair()
     descriptor = theirs.fileno()
     arguments = [str(descriptor), settings.log_level, settings.log_format]
-    with theirs, blocked(*_SIGNALS):
+    with theirs, blocked_signals():
         try:
             process = subprocess.Popen(
                 # With this process's module path.

@@ -16,7 +16,6 @@ import itertools
 import json
 import math
 import os
-import signal
 import socket
 import sys
 import time
@@ -41,6 +40,7 @@ from service.ports.grpc.front_processes.frames import (
     metadata_of,
 )
 from service.ports.grpc.reflection import Reflection
+from service.worker.signals import ignore_signals
 
 # From a failed write until gRPC has noticed that the client is gone.
 _GONE_SECONDS = 1.0
@@ -254,11 +254,7 @@ async def serve(descriptor: int) -> None:
 
 def main(descriptor: int, log_level: str, log_format: str) -> None:
     """Serve, and end the process without waiting for calls that gRPC still holds."""
-    # The server decides when to end. Up to here, the signals are blocked by `FrontProcess`.
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in signals:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    ignore_signals()
     logs.configure(log_level, log_format)
     logs.log_uncaught()
     asyncio.run(_serve_and_exit(descriptor))
