@@ -25,6 +25,7 @@ from service.common import garbage
 from service.domain.plan import LanedRunner
 from service.errors import DragomanError, StartupError
 from service.observability import logs
+from service.worker.child_process import ignore_signals
 from service.worker.messages import (
     PIECE_BYTES,
     Add,
@@ -42,7 +43,6 @@ from service.worker.messages import (
     framed,
 )
 from service.worker.opening import OpenModel
-from service.worker.signals import ignore_signals
 
 logger = logging.getLogger(__name__)
 

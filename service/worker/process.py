@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +10,10 @@ from service.batching.config import EngineConfig
 from service.batching.events import Listener
 from service.domain.plan import RunnerLimits
 from service.errors import StartupError
+from service.worker.child_process import start_child
 from service.worker.client import MEMORY_HINT, ProcessLoop, how_it_ended, may_lack_memory
 from service.worker.messages import PIECE_BYTES, Frames, NotOpened, Open, Opened, framed
 from service.worker.opening import OpenModel
-from service.worker.signals import blocked_signals
 
 _MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
 
@@ -54,19 +50,9 @@ class ModelProcess:
         open_seconds: float | None = None,
     ) -> None:
         self._name = name
-        self._connection, theirs = socket.socketpair()
-        with theirs, blocked_signals():
-            arguments = [str(theirs.fileno()), log_level, log_format, str(niceness)]
-            self._process = subprocess.Popen(
-                # With this process's module path.
-                [sys.executable, "-P", "-m", "service.worker", *arguments],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-                },
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        self._process, self._connection = start_child(
+            "service.worker", log_level, log_format, str(niceness)
+        )
         self.pid = self._process.pid
         self._connection.settimeout(open_seconds)  # the whole answer comes at the end
         with _killed_first(self.pid):

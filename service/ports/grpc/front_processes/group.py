@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,8 +22,8 @@ from service.ports.grpc.binding import reserve
 from service.ports.grpc.front_processes.calls import FrontCalls
 from service.ports.grpc.front_processes.connection import FrameConnection
 from service.ports.grpc.front_processes.frames import Frame, FrameKind
+from service.worker.child_process import start_child
 from service.worker.client import how_it_ended
-from service.worker.signals import blocked_signals
 
 if TYPE_CHECKING:
     from service.ports.certificates import ServerTls, TlsMaterial
@@ -90,7 +88,9 @@ class FrontProcess:
         """
         started_at = asyncio.get_running_loop().time()
         try:
-            process, ours = await asyncio.to_thread(_started, settings)
+            process, ours = await asyncio.to_thread(
+                start_child, _MODULE, settings.log_level, settings.log_format
+            )
         except OSError as exc:  # no memory, no descriptor, or too many processes
             raise StartupError(f"a front process can't be started: {exc}") from exc
         front = cls(process, handlers, started_at)
@@ -291,26 +291,3 @@ class FrontProcesses:
 def _certificate(material: TlsMaterial) -> Frame:
     fields = [material.chain, material.key, material.client_ca or b""]
     return Frame(FrameKind.CERTIFICATE, fields=fields)
-
-
-def _started(settings: FrontSettings) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A new process, and the socket to it. Raises OSError."""
-    ours, theirs = socket.socketpair()
-    descriptor = theirs.fileno()
-    arguments = [str(descriptor), settings.log_level, settings.log_format]
-    with theirs, blocked_signals():
-        try:
-            process = subprocess.Popen(
-                # With this process's module path.
-                [sys.executable, "-P", "-m", _MODULE, *arguments],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-                },
-                stdin=subprocess.DEVNULL,
-                pass_fds=[descriptor],
-            )
-        except OSError:
-            ours.close()
-            raise
-    return process, ours

@@ -40,7 +40,7 @@ from service.ports.grpc.front_processes.frames import (
     metadata_of,
 )
 from service.ports.grpc.reflection import Reflection
-from service.worker.signals import ignore_signals
+from service.worker.child_process import ignore_signals
 
 # From a failed write until gRPC has noticed that the client is gone.
 _GONE_SECONDS = 1.0
