@@ -38,11 +38,10 @@ def translate(
     """All at once, through an engine."""
 
     async def run() -> list[GenerationResult]:
-        engine = Engine(
-            runner, EngineConfig(max_waiting=2 * len(sources), encode_token_budget=4096)
-        )
-        await engine.start()
         requests = [GenerationRequest(source, options or SearchOptions()) for source in sources]
+        num_rows = sum(request.num_rows for request in requests)
+        engine = Engine(runner, EngineConfig(max_waiting=2 * num_rows, encode_token_budget=4096))
+        await engine.start()
         generations = submit_many(engine, requests)
         results = [await generation.result() for generation in generations]
         await engine.stop(60.0)
