@@ -32,7 +32,8 @@ class RecurrentUnit(nn.Module):
         The composition of two steps is a step too: c -> f2 (f1 c + g1) + g2. So T steps are
         composed in log2(T) rounds, each of which doubles the positions that a sum reaches back.
         """
-        forget, new = self._gates(states)
+        # Products of many gates: in the bfloat16 of autocast, a gate near 1 would be 1.
+        forget, new = (gate.float() for gate in self._gates(states))
         reach = 1
         while reach < states.size(1):
             new = torch.cat(
@@ -41,7 +42,7 @@ class RecurrentUnit(nn.Module):
             )
             forget = torch.cat((forget[:, :reach], forget[:, reach:] * forget[:, :-reach]), dim=1)
             reach *= 2
-        return F.relu(new)
+        return F.relu(new).to(states.dtype)
 
     def step(self, states: Tensor, state: Tensor) -> Tensor:
         """The state [B, 1, D] after the newest position [B, 1, D], given the one before it."""
