@@ -67,11 +67,22 @@ def main(
     run_characters: Annotated[
         int, typer.Option(min=1, help="Characters of a run's longer side, at most.")
     ] = RUN_CHARACTERS,
+    most_characters: Annotated[
+        int | None, typer.Option(min=1, help="Characters of a corpus's target side, at most.")
+    ] = None,
 ) -> None:
     """Prepare the corpora of a recipe."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     loaded = load_recipe(recipe, data_root=data_root)
-    prepare(loaded, output, held_out or [], seed=seed, longest_run=(run_sentences, run_characters))
+    longest_run = (run_sentences, run_characters)
+    prepare(
+        loaded,
+        output,
+        held_out or [],
+        seed=seed,
+        longest_run=longest_run,
+        most_characters=most_characters,
+    )
 
 
 def prepare(
@@ -81,12 +92,14 @@ def prepare(
     *,
     seed: int,
     longest_run: tuple[int, int] = (RUN_LENGTHS[1], RUN_CHARACTERS),
+    most_characters: int | None = None,
 ) -> None:
     """Write the prepared corpora and, as `prepared.json`, what was left out and added.
 
     Args:
         held_out: source sides of other test sets.
         longest_run: the most sentences of a run, and characters of its longer side.
+        most_characters: of a corpus's target side; of a larger corpus a random part is kept.
 
     Raises:
         CorpusError: a corpus or a file of `held_out` cannot be used.
@@ -111,6 +124,9 @@ def prepare(
         text.keep([fold(source) not in own for source, _ in text.pairs], "in validation")
         generator = random.Random(f"{seed} {corpus.name}")
         pairs, counts = _varied(text, generator, longest_run, recipe.vocabulary.sentinels)
+        if most_characters is not None:
+            pairs = _thinned(pairs, most_characters, generator)
+            counts["written"] = len(pairs)
         _write(pairs, corpus, root, output)
         report[corpus.name] = counts
     for corpus in recipe.data.valid:
@@ -167,6 +183,12 @@ def _varied(
     counts = {"raw": len(text.pairs) + text.left_out.total(), "kept": len(text.pairs)}
     counts |= {"paragraphs": len(runs), "variants": len(changed), **text.left_out}
     return [*text.pairs, *runs, *changed], counts
+
+
+def _thinned(pairs: list[Pair], characters: int, generator: random.Random) -> list[Pair]:
+    """A random part of the pairs, in their order, whose targets have about `characters`."""
+    share = characters / max(1, sum(len(target) for _, target in pairs))
+    return pairs if share >= 1.0 else [pair for pair in pairs if generator.random() < share]
 
 
 def _write(pairs: Iterable[Pair], corpus: Corpus, root: Path, output: Path) -> None:

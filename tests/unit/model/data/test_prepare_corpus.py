@@ -90,6 +90,19 @@ def test_the_same_seed_writes_the_same_files(recipe: Recipe, tmp_path: Path) -> 
     assert first == second != third
 
 
+def test_of_a_large_corpus_a_part_is_kept_in_its_order(recipe: Recipe, tmp_path: Path) -> None:
+    prepare(recipe, tmp_path / "all", [], seed=1)
+    prepare(recipe, tmp_path / "part", [], seed=1, most_characters=1000)
+    lines = read_lines(tmp_path / "all" / "one" / "train.de")
+    kept = read_lines(tmp_path / "part" / "one" / "train.de")
+    assert sum(map(len, lines)) > 1500
+    assert 500 < sum(map(len, kept)) < 1500
+    rest = iter(lines)
+    assert all(line in rest for line in kept)
+    report = json.loads((tmp_path / "part" / REPORT_FILE).read_text())
+    assert report["one"]["written"] == len(kept)
+
+
 def test_common_phrases_leave_validation_instead_of_training(
     recipe: Recipe, tmp_path: Path
 ) -> None:
