@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +173,30 @@ class EncodedText:
         chosen = indices.tolist()
         return EncodedText([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
 
+    def batch(self, indices: Int64, *, pad_id: int, bos_id: int, eos_id: int) -> Batch:
+        """The pairs at `indices` as padded arrays."""
+        sources = [[*self.sources[i], eos_id] for i in indices]
+        targets = [[bos_id, *self.targets[i], eos_id] for i in indices]
+        return Batch(pad_right(sources, pad_id), pad_right(targets, pad_id))
+
+
+class Encoded(Protocol):
+    """Token ids of a parallel text, whatever holds them; see `EncodedText`."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self) -> Int64:
+        """[pairs, 2] tokens of source and target, EOS counted."""
+
+    def not_longer_than(self, max_tokens: int) -> Int64:
+        """Indices of the pairs whose sides both have at most `max_tokens`."""
+
+    def at(self, indices: Int64) -> Self:
+        """The pairs at `indices`, in that order."""
+
+    def batch(self, indices: Int64, *, pad_id: int, bos_id: int, eos_id: int) -> Batch:
+        """The pairs at `indices` as padded arrays."""
+
 
 def plan_batches(
     lengths: Int64, token_budget: int, generator: np.random.Generator | None
@@ -203,15 +228,6 @@ def plan_batches(
     if generator is not None:
         batches = [batches[i] for i in generator.permutation(len(batches))]
     return batches
-
-
-def make_batch(
-    text: EncodedText, indices: Int64, *, pad_id: int, bos_id: int, eos_id: int
-) -> Batch:
-    """The pairs at `indices` as padded arrays."""
-    sources = [[*text.sources[i], eos_id] for i in indices]
-    targets = [[bos_id, *text.targets[i], eos_id] for i in indices]
-    return Batch(pad_right(sources, pad_id), pad_right(targets, pad_id))
 
 
 def interleave(text: ParallelText) -> Iterator[str]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
-from model.data.corpus import EncodedText, Int64, ParallelText
+from model.data.corpus import Batch, Int64, ParallelText
 from model.data.mixture import Draws
 from model.data.recipe import Recipe
 from model.data.training_data import EpochBatches, TrainingData, ValidationSet, encode
@@ -44,10 +44,62 @@ class PackedSide:
     ids: npt.NDArray[np.uint16]
     ends: Int64
 
-    def __getitem__(self, index: int) -> list[int]:
-        start = int(self.ends[index - 1]) if index else 0
-        ids: list[int] = self.ids[start : self.ends[index]].tolist()
-        return ids
+    def lengths(self) -> Int64:
+        """[sentences] the tokens of each."""
+        return np.diff(self.ends, prepend=0)
+
+    def at(self, indices: Int64) -> PackedSide:
+        """The sentences at `indices`, in that order."""
+        lengths = self.lengths()[indices]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        # Of each token: how far the sentence it is in moves, from here to its new place.
+        moved = np.repeat(self.ends[indices] - ends, lengths)
+        return PackedSide(self.ids[np.arange(len(moved)) + moved], ends)
+
+    def padded(self, pad_id: int, *, first: int | None = None, last: int) -> Int64:
+        """[sentences, longest + 1, or 2 with `first`] all tokens, padded on the right.
+
+        Args:
+            first: an id before every sentence.
+            last: the id after every sentence.
+        """
+        lengths = self.lengths()
+        columns = np.arange(int(lengths.max(initial=0)) + 1)
+        rows = np.full((len(lengths), len(columns)), pad_id, np.int64)
+        rows[columns < lengths[:, None]] = self.ids
+        rows[np.arange(len(lengths)), lengths] = last
+        return rows if first is None else np.insert(rows, 0, first, axis=1)
+
+
+@dataclass(frozen=True)
+class PackedText:
+    """A parallel text as two packed sides, with the methods of `EncodedText`."""
+
+    sources: PackedSide
+    targets: PackedSide
+
+    def __len__(self) -> int:
+        return len(self.sources.ends)
+
+    def lengths(self) -> Int64:
+        """[pairs, 2] tokens of source and target, EOS counted."""
+        return np.stack((self.sources.lengths(), self.targets.lengths()), axis=1) + 1
+
+    def not_longer_than(self, max_tokens: int) -> Int64:
+        """Indices of the pairs whose sides both have at most `max_tokens`."""
+        return np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens)
+
+    def at(self, indices: Int64) -> PackedText:
+        """The pairs at `indices`, in that order."""
+        return PackedText(self.sources.at(indices), self.targets.at(indices))
+
+    def batch(self, indices: Int64, *, pad_id: int, bos_id: int, eos_id: int) -> Batch:
+        """The pairs at `indices` as padded arrays."""
+        chosen = self.at(indices)
+        return Batch(
+            chosen.sources.padded(pad_id, last=eos_id),
+            chosen.targets.padded(pad_id, first=bos_id, last=eos_id),
+        )
 
 
 @dataclass(frozen=True)
@@ -79,9 +131,10 @@ class PackedTrainingData(TrainingData):
 
     def epoch(self, number: int) -> EpochBatches:
         """The batches of epoch `number` (from 0), as the unpacked data gives them."""
-        chosen = range(self.num_pairs) if self.draws is None else self.draws.epoch(number).tolist()
-        encoded = EncodedText([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
-        return self.batches(encoded, ParallelText([], []), number)
+        text = PackedText(self.sources, self.targets)
+        if self.draws is not None:
+            text = text.at(self.draws.epoch(number))
+        return self.batches(text, ParallelText([], []), number)
 
 
 def pack(data: TrainingData, folder: Path, *, piece_bytes: int, init: Path | None = None) -> int:

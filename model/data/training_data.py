@@ -13,11 +13,11 @@ from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import (
     Batch,
     CorpusError,
+    Encoded,
     EncodedText,
     ParallelText,
     concatenated,
     interleave,
-    make_batch,
     plan_batches,
     read_parallel,
 )
@@ -86,7 +86,7 @@ class TrainingData:
         """The sha256 of the training text."""
         return str(describe_text(interleave(self.train))["sha256"])
 
-    def batches(self, encoded: EncodedText, train: ParallelText, number: int) -> EpochBatches:
+    def batches(self, encoded: Encoded, train: ParallelText, number: int) -> EpochBatches:
         """The pairs of epoch `number` that are short enough, in batches.
 
         Args:
@@ -133,7 +133,7 @@ class EpochBatches:
         text: the pairs as text, with their alignments where those were read.
     """
 
-    encoded: EncodedText
+    encoded: Encoded
     plan: Sequence[np.ndarray]
     tokenizer: Tokenizer
     text: ParallelText
@@ -142,8 +142,7 @@ class EpochBatches:
         return len(self.plan)
 
     def __getitem__(self, index: int) -> Batch:
-        return make_batch(
-            self.encoded,
+        return self.encoded.batch(
             self.plan[index],
             pad_id=self.tokenizer.pad_id,
             bos_id=self.tokenizer.bos_id,

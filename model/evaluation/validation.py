@@ -10,7 +10,7 @@ import numpy as np
 import sacrebleu
 import torch
 
-from model.data.corpus import EncodedText, make_batch, plan_batches
+from model.data.corpus import EncodedText, plan_batches
 from model.data.training_data import TrainingData, ValidationSet
 from model.evaluation.evaluation import translate_ids
 from model.evaluation.search import BeamOptions
@@ -123,8 +123,8 @@ def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[
     text = text.at(text.not_longer_than(longest))
     total, count = 0.0, 0
     for indices in plan_batches(text.lengths(), _BATCH_TOKENS, None):
-        batch = make_batch(
-            text, indices, pad_id=config.pad_id, bos_id=config.bos_id, eos_id=config.eos_id
+        batch = text.batch(
+            indices, pad_id=config.pad_id, bos_id=config.bos_id, eos_id=config.eos_id
         )
         source = torch.from_numpy(batch.source_ids).to(device)
         target = torch.from_numpy(batch.target_ids).to(device)

@@ -34,6 +34,7 @@ from model.data.packed_corpus import (
     write_pieces,
 )
 from model.data.recipe import load_recipe
+from model.data.recipe_sections import Optimization
 from model.data.training_data import load_training_data
 from model.network.checkpoint import load_checkpoint
 from model.training.report import CURVES_FILE, PAGE_FILE
@@ -41,6 +42,8 @@ from model.training.training import Trainer
 
 app = typer.Typer(help="Train on a machine that nothing can be fetched from.")
 _MIB = 2**20
+_SECONDS_BETWEEN_FITS = 10.0
+_BEYOND = 1.05
 
 Output = Annotated[Path, typer.Option(help="The folder to write.")]
 Work = Annotated[Path, typer.Option(help="A folder that stays on the machine between two calls.")]
@@ -77,6 +80,9 @@ def train(
         Path | None, typer.Option(help="TOML with fields that replace those of the recipe.")
     ] = None,
     minutes: Annotated[float, typer.Option(help="After which it saves and ends.", min=0)] = 8.0,
+    fit: Annotated[
+        bool, typer.Option(help="End the schedule of the learning rate with these minutes.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     first: First = 0,
     count: Count = 4,
@@ -95,9 +101,14 @@ def train(
     data = unpack(packed, run, changes.read_text(encoding="utf-8") if changes else "")
     trainer = Trainer(data.recipe, data, device=device, threads=1 if device == "cpu" else 0)
     left = max(0.0, 60.0 * minutes - (time.monotonic() - began))
-    timer = threading.Timer(left, trainer.request_stop)
-    timer.daemon = True
-    timer.start()
+    timer, ended = threading.Timer(left, trainer.request_stop), threading.Event()
+    threads: list[threading.Thread] = [timer]
+    if fit:
+        end = began + 60.0 * minutes
+        threads.append(threading.Thread(target=fit_schedule, args=(trainer, end, ended)))
+    for thread in threads:
+        thread.daemon = True
+        thread.start()
     try:
         trainer.run()
         typer.echo("finished")
@@ -105,8 +116,38 @@ def train(
         typer.echo(f"stopped at update {trainer.progress.update}; the same command goes on")
     finally:
         timer.cancel()
+        ended.set()
     _pack_weights(trainer, work)
     _write_weights(work, output, first, count)
+
+
+def fit_schedule(trainer: Trainer, end: float, stop: threading.Event) -> None:
+    """Move the end of a run's schedule to the update that it reaches at `end`, again and again.
+
+    Args:
+        end: in seconds of `time.monotonic`.
+        stop: set when the run has ended.
+    """
+    first, began = trainer.progress.update, time.monotonic()
+    while not stop.wait(_SECONDS_BETWEEN_FITS) and time.monotonic() < end:
+        update, now = trainer.progress.update, time.monotonic()
+        if update == first:
+            continue
+        left = (update - first) / (now - began) * (end - now)
+        options = fitted(trainer.recipe.optimization, update + left)
+        trainer.recipe = trainer.recipe.model_copy(update={"optimization": options})
+        first, began = update, now
+    logging.info("the schedule ended at update %d", trainer.recipe.optimization.max_updates)
+
+
+def fitted(options: Optimization, reached: float) -> Optimization:
+    """A schedule for `reached` updates, with the same share of cooldown.
+
+    It ends a little later: a run that comes to its last update validates, which takes time.
+    """
+    last = 1 + int(_BEYOND * reached)
+    cooldown = last * options.cooldown_updates // options.max_updates
+    return options.model_copy(update={"max_updates": last, "cooldown_updates": cooldown})
 
 
 @app.command()

@@ -339,8 +339,9 @@ class Trainer:
             self.model.load_state_dict(best.model.state_dict())
             head = best.alignment_head
         self._save_checkpoint(folder, head, self.recipe.saving.dtype)
-        if self.model.config.decoder == "ssru":
-            write_shortlist(folder, self._batches().text, self.data.tokenizer)
+        text = self._batches().text
+        if self.model.config.decoder == "ssru" and text:  # a pack has none
+            write_shortlist(folder, text, self.data.tokenizer)
 
     # --- processes, devices, signals --------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from model.data.corpus import (
     CorpusError,
     EncodedText,
     concatenated,
-    make_batch,
     plan_batches,
     read_lines,
     read_parallel,
@@ -102,7 +101,7 @@ def test_the_same_seed_gives_the_same_batches(pairs: list[tuple[int, int]]) -> N
 
 def test_a_batch_frames_and_pads_its_pairs() -> None:
     text = EncodedText([[10], [11, 12]], [[20, 21], [22]])
-    batch = make_batch(text, np.array([0, 1]), pad_id=0, bos_id=2, eos_id=3)
+    batch = text.batch(np.array([0, 1]), pad_id=0, bos_id=2, eos_id=3)
     assert batch.source_ids.tolist() == [[10, 3, 0], [11, 12, 3]]
     assert batch.target_ids.tolist() == [[2, 20, 21, 3], [2, 22, 3, 0]]
     assert batch.num_target_tokens(0) == 5

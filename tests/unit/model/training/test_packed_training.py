@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 
 from model.data.packed_corpus import PackError, changed_recipe, pack, read_pieces, unpack
 from model.data.recipe import load_recipe
+from model.data.recipe_sections import Optimization
 from model.data.training_data import load_training_data
 from model.network.checkpoint import load_checkpoint
-from model.training.packed_training import app
+from model.training.optimization import learning_rate
+from model.training.packed_training import app, fitted
 from model.training.training import Trainer
 from tests.unit.model.training.tiny_training import (
     assert_equal_weights,
@@ -72,6 +74,17 @@ def test_pieces_that_come_one_by_one_train_to_the_weights_of_an_ordinary_run(
     assert_equal_weights(weights, checkpoint.model.state_dict())
     assert checkpoint.trained_length == data.trained_length
     assert (out / "report.md").is_file()
+
+
+def test_a_schedule_is_fitted_to_the_updates_that_there_is_time_for() -> None:
+    planned = Optimization(
+        max_updates=4000, warmup_updates=10, cooldown_updates=1000, learning_rate=0.1
+    )
+    options = fitted(planned, 200.0)
+    assert 200 < options.max_updates <= 220
+    assert options.cooldown_updates == options.max_updates // 4
+    rates = [learning_rate(update, options) for update in (150, 200)]
+    assert 0.0 < rates[1] < rates[0] / 4
 
 
 def load_checkpoint_of(out: Path, folder: Path):  # type: ignore[no-untyped-def]
