@@ -23,6 +23,7 @@ REPORT_FILE = "report.md"
 # report by name. Loaded by name, since benchmarks import this module to store what they measured.
 _RENDERERS = {
     "faults": "tests.robustness.faults.report",
+    "gpu": "bench.gpu.report",
     "fuzz": "tests.robustness.fuzz.report",
     "kept": "bench.kept",
     "layers": "bench.studies.layers.report",
