@@ -16,7 +16,7 @@ import typer
 from bench.gpu.results import PointLog
 from bench.recompute import REPORT_FILE, SUMMARY_FILE, write_report
 
-# What the tests print about their results.
+# Lines that the tests print about their results.
 _FINDING = re.compile(r"^[\d.]+%.*", re.MULTILINE)
 _OUTCOME = re.compile(r"^(PASSED|FAILED) tests/gpu/\S+::(\S+?)(?: - .*)?$", re.MULTILINE)
 _PACKAGES = ("python", "torch", "onnx", "onnxruntime-gpu")

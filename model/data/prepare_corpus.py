@@ -68,7 +68,7 @@ def main(
         int, typer.Option(min=1, help="Characters of a run's longer side, at most.")
     ] = RUN_CHARACTERS,
     most_characters: Annotated[
-        int | None, typer.Option(min=1, help="Characters of a corpus's target side, at most.")
+        int | None, typer.Option(min=1, help="The most characters of a corpus's target side.")
     ] = None,
 ) -> None:
     """Prepare the corpora of a recipe."""

@@ -43,7 +43,7 @@ from model.training.training import Trainer
 app = typer.Typer(help="Train on a machine that nothing can be fetched from.")
 _MIB = 2**20
 _SECONDS_BETWEEN_FITS = 10.0
-_BEYOND = 1.05
+_BEYOND = 1.01
 
 Output = Annotated[Path, typer.Option(help="The folder to write.")]
 Work = Annotated[Path, typer.Option(help="A folder that stays on the machine between two calls.")]

@@ -305,10 +305,13 @@ class Trainer:
         )
 
     def save_weights(self, folder: Path) -> None:
-        """Write the final weights or, before the end, the mean of the last checkpoints, in fp16."""
+        """Write the final weights or, before the end, the mean of the last checkpoints, in fp16.
+
+        A run that averages one checkpoint alone gives its present weights, which are newer.
+        """
         final, recent = self.output / "final", recent_checkpoints(self.output)
-        head = self._trained_head
-        if final.is_dir() or recent:
+        head, averages = self._trained_head, self.recipe.saving.average_last > 1
+        if final.is_dir() or (recent and averages):
             weights, head = average_checkpoints([final] if final.is_dir() else recent)
             self.model.load_state_dict(weights)
         self._save_checkpoint(folder, head, "fp16")
