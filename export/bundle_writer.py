@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,21 @@ class ExportOptions:
     resident: bool | None = None
     alignment_layer: int | None = None
 
-    def check(self) -> None:
+    def check(self, shortlist_from: tuple[Path, Path] | None = None) -> None:
         """Refuse what needs no look at the model, before that is read.
 
+        Args:
+            shortlist_from: the texts to make a shortlist from, if any.
+
         Raises:
-            ExportError: no such precision, or a name that no bundle can have; names the option.
+            ExportError: no such precision, a shortlist for a GPU, or a name that no bundle can
+                have; names the option.
         """
+        if shortlist_from is not None and self.is_resident:
+            raise ExportError(
+                "--shortlist-from is for CPUs: a GPU computes the whole vocabulary; leave it out, "
+                "or choose another --precision"
+            )
         if self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise ExportError(f"precision must be one of {known}, not {self.precision!r}")
@@ -140,9 +149,9 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
+    if options.is_resident:
+        source = replace(source, shortlist=None)  # a GPU computes the whole vocabulary
     if source.shortlist is not None:
-        if options.is_resident:
-            raise ExportError("a shortlist is for processors only: choose another --precision")
         (directory / SHORTLIST_FILE).write_bytes(source.shortlist.to_bytes())
     with SharedWeights(directory / WEIGHTS_FILE) as shared:
         for name, model in _graphs(source, options, shared):
@@ -223,11 +232,6 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
         raise ExportError(
             f"d_model / num_heads is {config.head_dim}, but the attention operator of the served "
             f"graphs needs a multiple of 8: train with another num_heads or d_model"
-        )
-    if config.decoder == "ssru" and options.is_resident:
-        raise ExportError(
-            'decoder is "ssru", which is not supported on GPUs yet: export with --precision fp32 '
-            "or int8, for CPUs"
         )
     if not 1 <= options.top_k <= config.vocab_size:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")

@@ -71,7 +71,8 @@ def build_decoder_step(
     layers = Layers(graph, arithmetic, weights, config)
     recurrent = config.decoder == "ssru"
     attention = _CachedAttention(layers, resident)
-    look_back = _recurrence(layers) if recurrent else attention.self_attention
+    positions = attention.positions if resident else None
+    look_back = _recurrence(layers, positions) if recurrent else attention.self_attention
     position_ids = graph.op("Unsqueeze", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
     states = decoder_stack(layers, states, look_back, attention.cross_attention)
@@ -105,14 +106,23 @@ def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
     graph.output("chosen", "float32", ["rows", "2 * k + 1"])
 
 
-def _recurrence(layers: Layers) -> Callable[[str, int], str]:
+def _recurrence(layers: Layers, positions: str | None) -> Callable[[str, int], str]:
     """The recurrent unit of one new position a row, over external states.
 
     Each past state is read by one node, on which the node that writes its present state depends: so
     both can have one buffer.
+
+    Args:
+        layers: layers of the decoder.
+        positions: [rows]; at position 0 a row's state counts as zero, whatever the buffer holds.
+            With None, the buffer has to hold zeros there.
     """
     graph, dtype, width = layers.graph, layers.arithmetic.dtype, layers.config.d_model
     column = graph.constant([1], np.int64)
+    if positions is not None:
+        nothing = graph.constant(0, np.dtype(dtype).type)
+        begins = graph.op("Equal", positions, graph.constant(0, np.int32))
+        begins = graph.op("Unsqueeze", begins, column)  # [rows, 1]
 
     def step(states: str, layer: int) -> str:
         forget, candidate = (
@@ -121,6 +131,8 @@ def _recurrence(layers: Layers) -> Callable[[str, int], str]:
         )
         past = graph.input(f"past_state_{layer}", dtype, ["rows", width])
         present = graph.output(f"present_state_{layer}", dtype, ["rows", width])
+        if positions is not None:
+            past = graph.op("Where", begins, nothing, past)
         recurrent_step(graph, past, forget, candidate, output=present)
         return graph.op("Unsqueeze", graph.op("Relu", present), column)
 

@@ -52,7 +52,7 @@ def export_checkpoint(
         ExportError: the model can't be exported, `output` is not a bundle, or the parity check
             failed.
     """
-    options.check()
+    options.check(shortlist_from)
     check_output(output)
     loaded = load_checkpoint(checkpoint)
     folder = checkpoint_folder(checkpoint)

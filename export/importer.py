@@ -86,7 +86,7 @@ def import_directory(
         ExportError: the model can't be read or isn't supported, `output` is something else than a
             bundle, or the bundle or the network differs from the model.
     """
-    options.check()
+    options.check(shortlist_from)
     check_output(output)
     _check_languages(languages)
     foreign = _read(path, languages)

@@ -24,6 +24,7 @@ SHAPES = [
     # The CPU's runner chooses from groups of tokens here.
     {"vocab_size": 4096, "num_decoder_layers": 3, "num_heads": 4, "norm": "pre"},
     {"vocab_size": 331, "output_bias": True, "positions": "sinusoidal", "activation": "gelu"},
+    {"vocab_size": 2048, "decoder": "ssru", "embed_start": False, "num_decoder_layers": 3},
 ]
 
 

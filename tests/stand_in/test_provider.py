@@ -23,6 +23,7 @@ SHAPES: list[dict[str, Any]] = [
     {"d_model": 512, "num_heads": 8, "vocab_size": 4096, "activation": "silu"},
     {"d_model": 80, "num_heads": 2},
     {"d_model": 256, "num_heads": 1},
+    {"decoder": "ssru", "embed_start": False, "output_bias": True},
 ]
 
 

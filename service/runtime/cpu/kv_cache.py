@@ -56,6 +56,13 @@ class CacheShape:
         return np.dtype(self.dtype).itemsize
 
     @property
+    def past_names(self) -> list[str]:
+        """Names of the arrays that each step reads and writes, in the graphs: key_0 or state_0."""
+        if self.is_recurrent:
+            return [f"state_{layer}" for layer in range(self.num_layers)]
+        return cache_names(self.num_layers)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of all arrays together."""
         positions = self.max_source + 1  # one more for `cross_last`
@@ -114,6 +121,7 @@ class KVCache:
 
     def __init__(self, shape: CacheShape) -> None:
         heads, head_dim, rows = shape.num_heads, shape.head_dim, shape.max_rows
+        self._past_names = shape.past_names
 
         def allocate(*row_shape: int, a_layer: int = 2) -> list[Array]:
             arrays = range(a_layer * shape.num_layers)
@@ -132,10 +140,7 @@ class KVCache:
     @property
     def past(self) -> dict[str, Array]:
         """Arrays that each step reads and writes, by name in the graphs: key_0 or state_0, say."""
-        if self.states:
-            return {f"state_{layer}": state for layer, state in enumerate(self.states)}
-        names = cache_names(len(self.self_attention) // 2)
-        return dict(zip(names, self.self_attention, strict=True))
+        return dict(zip(self._past_names, self.states or self.self_attention, strict=True))
 
     def write_source(self, rows: Sequence[int], encoded: EncodedSource, length: int) -> None:
         """Store an encoded source in rows that are about to begin.

@@ -53,7 +53,8 @@ class DeviceCaches:
 
     Attributes:
         shape: shape of the caches.
-        self_attention: [2L, rows, H, target, Dh], key and value of each layer in turn.
+        past: [2L, rows, H, target, Dh], key and value of self-attention of each layer in turn; of
+            an SSRU decoder [L, rows, H, 1, Dh], the state vector of each layer.
         cross_attention: [2L, rows, H, source, Dh], in the same order.
         cross_last: [2L, rows, 1, D], in the same order: `cross_attention` at each row's last
             position.
@@ -73,7 +74,10 @@ class DeviceCaches:
             return open_session(bundle, bundle.graph_path(name), settings)
 
         arrays, rows, heads = 2 * shape.num_layers, shape.max_rows, shape.num_heads
-        self.self_attention = zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
+        if shape.is_recurrent:
+            self.past = zeros(shape.num_layers, rows, heads, 1, shape.head_dim)
+        else:
+            self.past = zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
         self.cross_attention = zeros(arrays, rows, heads, shape.max_source, shape.head_dim)
         self.cross_last = zeros(arrays, rows, 1, heads * shape.head_dim)
         self.states = {name: stream.zeros([rows], dtype) for name, dtype in STATES}
@@ -89,7 +93,8 @@ class DeviceCaches:
         ):
             self._store.bind_both(cache, self._as_table(cache), name, output)
         self._store.feed_once(
-            cross_offsets=self._offsets(shape.max_source), cross_last_offsets=self._offsets(1)
+            cross_offsets=self._offsets(arrays, rows, shape.max_source),
+            cross_last_offsets=self._offsets(arrays, rows, 1),
         )
 
     def set_rows(self, rows: Int64, values: Int64, staging: Staging) -> None:
@@ -104,13 +109,16 @@ class DeviceCaches:
             source_lengths: [rows], lengths of the sources in the rows before the copies.
             staging: staging memory of the step.
         """
-        spans = [(c.source, c.target, c.start, c.stop) for c in copies]
-        self._copy_vectors(self.self_attention, self.shape.max_target, spans, staging)
+        if self.shape.is_recurrent:  # the vector is of all positions
+            spans = [(c.source, c.target, 0, 1) for c in copies]
+        else:
+            spans = [(c.source, c.target, c.start, c.stop) for c in copies]
+        self._copy_vectors(self.past, spans, staging)
         crossing = [(c.source, c.target) for c in copies if c.cross]
         if crossing:
             spans = [(s, t, 0, int(source_lengths[s])) for s, t in crossing]
-            self._copy_vectors(self.cross_attention, self.shape.max_source, spans, staging)
-            self._copy_vectors(self.cross_last, 1, [(s, t, 0, 1) for s, t in crossing], staging)
+            self._copy_vectors(self.cross_attention, spans, staging)
+            self._copy_vectors(self.cross_last, [(s, t, 0, 1) for s, t in crossing], staging)
 
     def store(
         self, items: Sequence[EncodeItem], encoded: Mapping[str, ort.OrtValue], staging: Staging
@@ -137,37 +145,32 @@ class DeviceCaches:
             self._store.bind(f"encoded_{name}", value)
         self._store.run(
             staging,
-            encoded_offsets=self._offsets(width, rows=batch),
+            encoded_offsets=self._offsets(len(encoded), batch, width),
             sources=np.concatenate(sources),
             targets=np.concatenate(targets),
             last_sources=np.array(last_sources, np.int64),
             last_targets=np.array(last_targets, np.int64),
         )
 
-    def _copy_vectors(
-        self,
-        cache: DeviceArray,
-        length: int,
-        spans: Sequence[_Span],
-        staging: Staging,
-    ) -> None:
-        """Copy spans in `cache`, with `length` positions in each row, as if all at once."""
+    def _copy_vectors(self, cache: DeviceArray, spans: Sequence[_Span], staging: Staging) -> None:
+        """Copy spans of rows of `cache` as if all at once."""
         spans = [span for span in spans if span[2] < span[3]]
         if not spans:
             return
         self._copy.bind_both(cache, self._as_table(cache), "table", "copied")
         # A vector moves to the same position of another row, so a cycle has only one position.
-        slices = 2 * self.shape.num_layers * self.shape.num_heads
+        slices = cache.shape[0] * self.shape.num_heads
         most = MAX_COPIED // (slices * self.shape.head_dim * self.shape.item_size)
         width = max(1, most // len(spans))
         end = max(stop for _, _, _, stop in spans)
         for first in range(min(start for _, _, start, _ in spans), end, width):
-            self._copy_positions(range(first, first + width), length, spans, staging)
+            self._copy_positions(cache, range(first, first + width), spans, staging)
 
     def _copy_positions(
-        self, positions: range, length: int, spans: Sequence[_Span], staging: Staging
+        self, cache: DeviceArray, positions: range, spans: Sequence[_Span], staging: Staging
     ) -> None:
-        row_size = self.shape.num_heads * length
+        arrays, rows = cache.shape[:2]
+        row_size = math.prod(cache.shape[2:]) // self.shape.head_dim
         sources, targets = [], []
         for source, target, start, stop in spans:
             moved = np.arange(max(start, positions.start), min(stop, positions.stop))
@@ -175,17 +178,16 @@ class DeviceCaches:
             targets.append(target * row_size + moved)
         self._copy.run(
             staging,
-            offsets=self._offsets(length),
+            offsets=self._offsets(arrays, rows, row_size // self.shape.num_heads),
             sources=np.concatenate(sources),
             targets=np.concatenate(targets),
         )
 
-    def _offsets(self, length: int, rows: int | None = None) -> Int64:
-        """Start of each slice (array and head) of a cache with `length` positions in each row."""
+    def _offsets(self, arrays: int, rows: int, length: int) -> Int64:
+        """Start of each slice (array and head) of a cache [arrays, rows, H, length, Dh]."""
         heads = self.shape.num_heads
-        arrays = np.arange(2 * self.shape.num_layers, dtype=np.int64)
-        per_array = (self.shape.max_rows if rows is None else rows) * heads * length
-        return (arrays[:, None] * per_array + np.arange(heads) * length).ravel()
+        starts = np.arange(arrays, dtype=np.int64)[:, None] * (rows * heads * length)
+        return (starts + np.arange(heads) * length).ravel()
 
     def _as_table(self, cache: DeviceArray) -> tuple[int, int]:
         return math.prod(cache.shape) // self.shape.head_dim, self.shape.head_dim

@@ -150,10 +150,11 @@ class DeviceStep:
         io = self._session.io_binding()
         caches, shape = self._caches, self._caches.shape
         constants = {
-            "total_sequence_length": np.array(shape.max_target, np.int32),
             "source_buffer_length": np.array(shape.max_source, np.int32),
             "top_k": np.array([k]),
         }
+        if not shape.is_recurrent:
+            constants["total_sequence_length"] = np.array(shape.max_target, np.int32)
         if self._token_groups:
             constants["top_groups"] = np.array([min(k, self._token_groups)])
         for name, array in constants.items():
@@ -162,9 +163,12 @@ class DeviceStep:
             state.bind(io.bind_input, name, (batch_size,))
             if name != "source_lengths":
                 state.bind(io.bind_output, f"next_{name}", (batch_size,))
+        of_row = (shape.num_heads * shape.head_dim,) if shape.is_recurrent else None
+        for number, name in enumerate(shape.past_names):
+            past = f"past_{name}", f"present_{name}"
+            self._bind_cache(io, caches.past, number, batch_size, *past, row_shape=of_row)
         for number, name in enumerate(self._cache_names):
             for cache, names in (
-                (caches.self_attention, (f"past_{name}", f"present_{name}")),
                 (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),
                 (caches.cross_last, (f"cross_last_{name}",)),
             ):
@@ -184,10 +188,16 @@ class DeviceStep:
             array.bind(io.bind_input, name)
 
     def _bind_cache(
-        self, io: ort.IOBinding, cache: DeviceArray, number: int, batch_size: int, *names: str
+        self,
+        io: ort.IOBinding,
+        cache: DeviceArray,
+        number: int,
+        batch_size: int,
+        *names: str,
+        row_shape: tuple[int, ...] | None = None,
     ) -> None:
         """Bind the first rows of array `number` as an input and, if named, as an output."""
-        row_shape = cache.shape[2:]
+        row_shape = row_shape or cache.shape[2:]
         start = number * int(np.prod(cache.shape[1:]))
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
             cache.bind(bind, name, (batch_size, *row_shape), start)

@@ -279,14 +279,6 @@ def test_a_weight_too_large_for_half_precision_is_refused(tmp_path: Path) -> Non
         )
 
 
-def test_a_recurrent_decoder_is_refused_for_gpus(tmp_path: Path) -> None:
-    source = export_source(random_model(tiny_config(decoder="ssru")), tmp_path / "source")
-    for options in (ExportOptions("fp16"), ExportOptions(resident=True)):
-        with pytest.raises(ExportError, match=r'decoder is "ssru", .* not supported on GPUs'):
-            write_bundle(source, options, tmp_path)
-    assert not list(tmp_path.glob("*.onnx"))
-
-
 def test_the_old_bundle_is_back_if_the_new_one_can_not_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
