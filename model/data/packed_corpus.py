@@ -23,7 +23,7 @@ import numpy.typing as npt
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
 from model.data.corpus import Batch, Int64, ParallelText
 from model.data.mixture import Draws
-from model.data.recipe import Recipe
+from model.data.recipe import Recipe, parse_recipe
 from model.data.training_data import EpochBatches, TrainingData, ValidationSet, encode
 
 MANIFEST_FILE = "pack.json"
@@ -237,19 +237,11 @@ def changed_recipe(text: str, changes: str) -> Recipe:
     Raises:
         ValueError: the result is no recipe, or [data], [languages] or [vocabulary] are changed.
     """
-    fields, new = tomllib.loads(text), tomllib.loads(changes)
+    new = tomllib.loads(changes)
     for section in ("data", "languages", "vocabulary"):
         if section in new:
             raise ValueError(f"[{section}] is fixed in the pack: make another pack")
-    for name, value in new.items():
-        merge = isinstance(value, dict) and name != "model"
-        fields[name] = {**fields.get(name, {}), **value} if merge else value
-    recipe = Recipe.model_validate(fields)
-    if changes:
-        commented = "".join(f"# {line}\n" for line in changes.splitlines())
-        text = f"{text.rstrip()}\n\n# Trained with these changes:\n{commented}"
-    recipe._text = text
-    return recipe
+    return parse_recipe(text, changes)
 
 
 # --- files as pieces ----------------------------------------------------------------------------

@@ -47,11 +47,14 @@ class Recipe(Section):
     Attributes:
         name: how reports and checkpoints call it.
         output: folder of the run, relative to the current directory.
+        extends: another recipe, relative to this file, whose fields these replace: of `model` the
+            whole table, of other tables field by field.
         model: `preset` and any field of `ModelConfig`.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     output: Path
+    extends: Path | None = None
     languages: Languages
     data: Data
     vocabulary: Vocabulary = Vocabulary()
@@ -154,16 +157,42 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
         RecipeError: unreadable, not TOML, an unknown field or a bad value.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        recipe = Recipe.model_validate(tomllib.loads(text))
-        recipe._text = text
+        text, changes = path.read_text(encoding="utf-8"), ""
+        base = tomllib.loads(text).get("extends")
+        if isinstance(base, str):
+            text, changes = (path.parent / base).read_text(encoding="utf-8"), text
+        recipe = parse_recipe(text, changes)
     except OSError as exc:
-        raise RecipeError(f"{path}: {exc.strerror}") from exc
+        raise RecipeError(f"{exc.filename}: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise RecipeError(f"{path}: not TOML: {exc}") from exc
     except ValidationError as exc:
         raise RecipeError(f"{path}: {first_error(exc)}") from exc
     return _with_absolute_paths(recipe, Path.cwd(), data_root)
+
+
+def parse_recipe(text: str, changes: str = "") -> Recipe:
+    """A recipe, some fields of which may be replaced; its text holds both.
+
+    Args:
+        text: the recipe as TOML.
+        changes: TOML whose fields replace those of the recipe; [model] as a whole.
+
+    Raises:
+        tomllib.TOMLDecodeError: one of them is not TOML.
+        ValidationError: the result is no recipe.
+    """
+    fields = tomllib.loads(text)
+    for name, value in tomllib.loads(changes).items():
+        merge = isinstance(value, dict) and name != "model"
+        fields[name] = {**fields.get(name, {}), **value} if merge else value
+    fields.pop("extends", None)
+    recipe = Recipe.model_validate(fields)
+    if changes:
+        commented = "".join(f"# {line}\n" for line in changes.splitlines())
+        text = f"{text.rstrip()}\n\n# With these changes:\n{commented}"
+    recipe._text = text
+    return recipe
 
 
 def first_error(exc: ValidationError) -> str:

@@ -305,14 +305,14 @@ class Trainer:
         )
 
     def save_weights(self, folder: Path) -> None:
-        """Write the final weights or, before the end, the mean of the last checkpoints, in fp16.
+        """Save the final weights in fp16; before the end, the mean of the last checkpoints.
 
-        A run that averages one checkpoint alone gives its present weights, which are newer.
+        With `saving.average_last` of 1, the present weights, which are newer.
         """
-        final, recent = self.output / "final", recent_checkpoints(self.output)
-        head, averages = self._trained_head, self.recipe.saving.average_last > 1
-        if final.is_dir() or (recent and averages):
-            weights, head = average_checkpoints([final] if final.is_dir() else recent)
+        final, head = self.output / "final", self._trained_head
+        found = [final] if final.is_dir() else recent_checkpoints(self.output)
+        if found and (final.is_dir() or self.recipe.saving.average_last > 1):
+            weights, head = average_checkpoints(found)
             self.model.load_state_dict(weights)
         self._save_checkpoint(folder, head, "fp16")
 
@@ -342,8 +342,7 @@ class Trainer:
             self.model.load_state_dict(best.model.state_dict())
             head = best.alignment_head
         self._save_checkpoint(folder, head, self.recipe.saving.dtype)
-        text = self._batches().text
-        if self.model.config.decoder == "ssru" and text:  # a pack has none
+        if self.model.config.decoder == "ssru" and (text := self._batches().text):
             write_shortlist(folder, text, self.data.tokenizer)
 
     # --- processes, devices, signals --------------------------------------------------------------
