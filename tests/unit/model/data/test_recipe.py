@@ -47,6 +47,31 @@ def test_preset_and_overrides_make_the_model(tmp_path: Path) -> None:
     assert (config.vocab_size, config.d_model, config.dropout) == (500, 128, 0.3)
 
 
+def test_a_recipe_extends_another(tmp_path: Path) -> None:
+    write(tmp_path, RECIPE)
+    path = tmp_path / "longer.toml"
+    changes = """
+extends = "recipe.toml"
+name = "longer"
+[model]
+preset = "small"
+[optimization]
+max_updates = 20
+"""
+    path.write_text(changes)
+    recipe = load_recipe(path)
+    assert (recipe.name, recipe.model) == ("longer", {"preset": "small"})
+    assert (recipe.optimization.max_updates, recipe.optimization.learning_rate) == (20, 1e-3)
+    assert recipe.data == load_recipe(tmp_path / "recipe.toml").data
+    # A checkpoint keeps the text: what it says without the other file.
+    (tmp_path / "kept.toml").write_text(recipe.text)
+    assert load_recipe(tmp_path / "kept.toml").name == "test"
+    assert '# name = "longer"' in recipe.text
+    (tmp_path / "recipe.toml").unlink()
+    with pytest.raises(RecipeError, match=r"recipe\.toml: No such file"):
+        load_recipe(path)
+
+
 def test_data_root_is_taken_from_option_then_environment_then_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
