@@ -30,6 +30,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._piece = memoryview(bytearray(_LARGE_PIECE_BYTES))
         self._reader = FrameReader()
         self._unsent: list[bytes] = []
+        self._sending_large = asyncio.Lock()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
         self._transport: asyncio.Transport
 
     @classmethod
@@ -50,6 +53,16 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
         self._unsent.append(framed(frame))
 
+    async def send_large(self, frame: Frame) -> None:
+        """Send a frame once the other side has taken those before it, one such frame at a time.
+
+        So small frames wait for one large frame at most.
+        """
+        async with self._sending_large:
+            await self._can_write.wait()
+            self.send(frame)
+            self._flush()
+
     def close(self) -> None:
         """End the connection once everything has been sent."""
         self._flush()
@@ -58,7 +71,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if unsent and not self._transport.is_closing():
-            self._transport.write(b"".join(unsent))
+            self._transport.writelines(unsent)
 
     # --- called by asyncio -----------------------------------------------------------------------
 
@@ -76,6 +89,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         for frame in self._reader.feed(self._piece[:nbytes]):
             self._on_frame(frame)
 
+    def pause_writing(self) -> None:
+        """Let large frames wait."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """Let the next large frame go."""
+        self._can_write.set()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner."""
+        self._can_write.set()
         self._on_end()

@@ -9,6 +9,7 @@ are exact.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -259,24 +260,33 @@ class FrontProcesses:
         while True:
             front = self._fronts[place]
             await front.ended.wait()
-            about = {"pid": front.pid, "how": await front.how_it_ended()}
-            _log.error("a front process ended; its calls are cancelled", extra=about)
-            await front.kill()
+            with contextlib.suppress(RuntimeError):  # no thread to wait in
+                about = {"pid": front.pid, "how": await front.how_it_ended()}
+                _log.error("a front process ended; its calls are cancelled", extra=about)
+                await front.kill()
             wait = front.started_at + _RESTART_SECONDS - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, wait))
             while True:
+                material = self._material
                 try:
-                    self._fronts[place] = await self._started()
+                    started = await self._started()
                     break
-                except StartupError as exc:
+                except Exception as exc:  # no thread, no memory: perhaps there is some later
                     _log.error("no front process takes its place yet", extra={"reason": str(exc)})
                     await asyncio.sleep(_RESTART_SECONDS)
+            self._fronts[place] = started
+            if self._material is not None and self._material is not material:
+                started.send(_certificate(self._material))  # it came while the process started
 
     async def _watch_certificate(self) -> None:
         """Pass a new certificate on. Never returns."""
         while True:
             await asyncio.sleep(_CERTIFICATE_SECONDS)
-            material = await self._current_material()
+            try:
+                material = await self._current_material()
+            except RuntimeError as exc:  # no thread to read it in
+                _log.error("the certificate could not be looked at", extra={"reason": str(exc)})
+                continue
             if material is not self._material:
                 self._material = material
                 for front in self._fronts:

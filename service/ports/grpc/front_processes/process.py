@@ -19,7 +19,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -45,6 +45,14 @@ from service.worker.child_process import ignore_signals
 # From a failed write until gRPC has noticed that the client is gone.
 _GONE_SECONDS = 1.0
 _SLOW = "the client reads its answer too slowly"
+# Requests that are larger go to the server one at a time, so that small ones can pass.
+_LARGE_BYTES = 16 * 1024
+_MOST_WAITING_BYTES = 64 * 1024 * 1024
+_RETRY_LATER = (("grpc-retry-pushback-ms", "1000"),)
+_TOO_MUCH = (
+    f"requests of over {_MOST_WAITING_BYTES // 2**20} MiB wait to be read by the server; send this "
+    "one again later"
+)
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -57,9 +65,10 @@ class Forwarder:
             sent.
     """
 
-    def __init__(self, send: Callable[[Frame], None]) -> None:
+    def __init__(self, connection: Callable[[], FrameConnection]) -> None:
         self.write_seconds = math.inf
-        self._send = send
+        self._connection = connection
+        self._num_waiting = 0  # bytes of large requests that wait for their turn
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[Frame]] = {}  # what the server has said of each call
 
@@ -75,7 +84,16 @@ class Forwarder:
         return grpc.unary_unary_rpc_method_handler(functools.partial(self._unary, method))
 
     async def _unary(self, method: int, request: bytes, context: Any) -> bytes:
-        with self._forwarded(method, request, context) as (number, answers):
+        try:
+            return await self._answered(method, request, context)
+        except grpc.aio.AbortError as exc:
+            # gRPC keeps the error in the call: the frames in its traceback hold the request.
+            del request, context
+            raise exc.with_traceback(None) from None
+
+    async def _answered(self, method: int, request: bytes, context: Any) -> bytes:
+        async with self._forwarded(method, request, context) as (number, answers):
+            del request
             frame = await answers.get()
             if frame.kind == FrameKind.STATUS:
                 await _end(context, frame)
@@ -86,7 +104,15 @@ class Forwarder:
             return message
 
     async def _stream(self, method: int, request: bytes, context: Any) -> None:
-        with self._forwarded(method, request, context) as (number, answers):
+        try:
+            await self._streamed(method, request, context)
+        except grpc.aio.AbortError as exc:
+            del request, context
+            raise exc.with_traceback(None) from None
+
+    async def _streamed(self, method: int, request: bytes, context: Any) -> None:
+        async with self._forwarded(method, request, context) as (number, answers):
+            del request
             is_begun, num_written = False, 0
             while (frame := await answers.get()).kind == FrameKind.MESSAGE:
                 if not is_begun:  # or else no status could follow a message that is given up
@@ -108,25 +134,46 @@ class Forwarder:
                     num_written = 0
             await _end(context, frame)
 
-    @contextlib.contextmanager
-    def _forwarded(
+    @contextlib.asynccontextmanager
+    async def _forwarded(
         self, method: int, request: bytes, context: Any
-    ) -> Iterator[tuple[int, asyncio.Queue[Frame]]]:
+    ) -> AsyncIterator[tuple[int, asyncio.Queue[Frame]]]:
         """Pass a call on, and cancel it in the server if it ends here before the server ends it."""
         number, answers = next(self._numbers), asyncio.Queue[Frame]()
-        self._answers[number] = answers
         remaining: float | None = context.time_remaining()
         deadline = math.inf if remaining is None else time.monotonic() + remaining
         metadata = fields_of(context.invocation_metadata() or ())
         fields = [context.peer().encode(), *metadata, request]
-        self._send(Frame(FrameKind.CALL, number, method, deadline, fields))
+        num_bytes = len(request)
+        del request
+        self._answers[number] = answers
         try:
+            frame = Frame(FrameKind.CALL, number, method, deadline, fields)
+            del fields
+            if num_bytes > _LARGE_BYTES:
+                await self._pass_on_large(frame, num_bytes, context)
+            else:
+                self._connection().send(frame)
+            del frame
             yield number, answers
         except (asyncio.CancelledError, grpc.aio.InternalError):
             self._send(Frame(FrameKind.CANCEL, number))
             raise
         finally:
             del self._answers[number]
+
+    async def _pass_on_large(self, frame: Frame, num_bytes: int, context: Any) -> None:
+        """Pass a call on in its turn, unless too many bytes wait for theirs."""
+        if self._num_waiting and self._num_waiting + num_bytes > _MOST_WAITING_BYTES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MUCH, _RETRY_LATER)
+        self._num_waiting += num_bytes
+        try:
+            await self._connection().send_large(frame)
+        finally:
+            self._num_waiting -= num_bytes
+
+    def _send(self, frame: Frame) -> None:
+        self._connection().send(frame)
 
 
 async def _end(context: Any, frame: Frame) -> None:
@@ -153,7 +200,7 @@ class ForwardingServer:
     def __init__(self) -> None:
         self.connection: FrameConnection
         self.ended = asyncio.Event()
-        self._forwarder = Forwarder(lambda frame: self.connection.send(frame))
+        self._forwarder = Forwarder(lambda: self.connection)
         self._certificate: grpc.ServerCertificateConfiguration | None = None
         self._certificate_changed = False
         self._server: AcceptingServer
