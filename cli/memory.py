@@ -24,6 +24,8 @@ from cli.options import (
 )
 
 if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
     from dragoman.client import Client
 
 memory_app = typer.Typer(
@@ -104,9 +106,8 @@ def import_(
     It is sent in portions. After an interruption, the same command adds the rest. --from and --to
     take only these languages of the file.
     """
-    from xml.etree.ElementTree import ParseError
-
     num_added = num_replaced = num_skipped = 0
+    is_whole = False
     with _client(server, api_key, tls, timeout) as client:
         try:
             for portion in _portions(file):
@@ -114,11 +115,11 @@ def import_(
                 num_added += made.num_added
                 num_replaced += made.num_replaced
                 num_skipped += made.num_skipped
-        except ParseError as exc:
-            fail(f"{file}: is no well-formed XML: {exc}")
-        except OSError as exc:
-            fail(f"{file}: {exc.strerror or exc}")
-    typer.echo(f"{num_added:,} added, {num_replaced:,} replaced, {num_skipped:,} left out")
+            is_whole = True
+        finally:
+            if is_whole or num_added or num_replaced:  # what the portions before a failure brought
+                counts = f"{num_added:,} added, {num_replaced:,} replaced, {num_skipped:,} left out"
+                typer.echo(counts)
 
 
 @memory_app.command()
@@ -173,13 +174,22 @@ def _client(server: str, api_key: str, tls: TlsArgument, timeout: float = 60.0) 
         fail(str(exc), 2)
 
 
-def _portions(file: Path) -> Iterator[bytes]:
-    """The units of a TMX file, in small TMX files with the same header.
+def _events(file: Path) -> Iterator[tuple[str, ElementTree.Element]]:
+    """Where the elements of a file begin and end. A file that can't be read ends the command."""
+    from xml.etree import ElementTree
 
-    Raises:
-        OSError: the file can't be read.
-        xml.etree.ElementTree.ParseError: it is not XML.
-    """
+    try:
+        yield from ElementTree.iterparse(file, events=("start", "end"))
+    except ElementTree.ParseError as exc:
+        fail(f"{file}: is no well-formed XML: {exc}")
+    except OSError as exc:
+        fail(f"{file}: {exc.strerror or exc}")
+    except (LookupError, ValueError) as exc:  # its encoding
+        fail(f"{file}: {exc}")
+
+
+def _portions(file: Path) -> Iterator[bytes]:
+    """The units of a TMX file, in small TMX files with the same header."""
     from xml.etree import ElementTree
 
     header, units, size = "<header/>", list[str](), 0
@@ -189,7 +199,7 @@ def _portions(file: Path) -> Iterator[bytes]:
 
     root: ElementTree.Element | None = None
     body: ElementTree.Element | None = None
-    for event, element in ElementTree.iterparse(file, events=("start", "end")):
+    for event, element in _events(file):
         if root is None:
             root = element
             if element.tag.rpartition("}")[2] != "tmx":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Unpack
 
 from model.bundle.spans import Span
@@ -54,7 +54,7 @@ class FakeLinkedTranslator:
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Yield one delta, and the result."""
         result = self.result(text)
         yield StreamDelta(result.text)

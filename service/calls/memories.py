@@ -19,6 +19,8 @@ from service.memory.store import BATCH_PAIRS
 from service.text.interface import LinkedTranslator
 from service.translation.options import TranslatorLimits
 
+_PART_BYTES = 256 * 1024  # of an export: gRPC's clients take messages of 4 MiB by default
+
 
 def _owner() -> str:
     """The owner of the memories that the caller makes: its tenant or key; "" for everyone."""
@@ -114,8 +116,9 @@ async def import_memory(
 
 async def export_memory(backend: Backend, name: str) -> AsyncGenerator[bytes, None]:
     """Yield the parts of a TMX file with the pairs of a memory. Raises DragomanError."""
-    part = tmx.HEAD
+    yield tmx.HEAD
     async for pairs in backend.memories.pairs(_owner(), name):
-        yield part
         part = await in_thread(functools.partial(tmx.tmx_units, pairs))
-    yield part + tmx.TAIL
+        for start in range(0, len(part), _PART_BYTES):
+            yield part[start : start + _PART_BYTES]
+    yield tmx.TAIL

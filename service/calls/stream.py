@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from service.calls.backend import Backend, call_arguments
 from service.calls.call_context import current_call
@@ -38,11 +39,12 @@ async def stream(
         return
     async with backend.registry.lease(route) as served:
         translator, options = await text_stages(backend, served, request, streams=True)
-        async for event in translator.stream(text, options, **call_arguments()):
-            if isinstance(event, TextResult):
-                backend.count([event])
-                if backend.cache_is_free:
-                    give_back_cached([event], [text])
-                yield Translated([event], route, detected)
-            elif event.text:
-                yield event.text
+        async with aclosing(translator.stream(text, options, **call_arguments())) as events:
+            async for event in events:
+                if isinstance(event, TextResult):
+                    backend.count([event])
+                    if backend.cache_is_free:
+                        give_back_cached([event], [text])
+                    yield Translated([event], route, detected)
+                elif event.text:
+                    yield event.text

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _LOCK_SECONDS = 2.0
+_SHARED_LOCK_SECONDS = 10.0  # others write for some milliseconds at a time, again and again
 
 
 def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Connection:
@@ -24,7 +25,8 @@ def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Conn
     if path is not None:
         # Mode 0600 from the beginning: SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None)
+    timeout = _SHARED_LOCK_SECONDS if is_shared else _LOCK_SECONDS
+    connection = sqlite3.connect(path or ":memory:", timeout=timeout, isolation_level=None)
     try:
         if not is_shared:  # two servers would overwrite each other's data
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -11,6 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -216,11 +217,13 @@ class MemoryTranslator(Stage):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream; as `LinkedTranslator.stream`. A match is one delta."""
         options = options or TranslateOptions()
         options.check_streamable()
         self._limits.check_length("content", len(text))
+        [length] = await normalised_lengths([text])  # of all: the stage below gets some at a time
+        self._limits.check_length("content", length, NORMALISED)
         joined, started_at = JoinedText(), time.monotonic()
         with admitted_once(shared) as arguments:
             if are_long([text]):
@@ -232,8 +235,10 @@ class MemoryTranslator(Stage):
                     if part.results:
                         yield StreamDelta(part.results[0][1].text)
                     else:
-                        async for event in self._streamed(part, options, arguments, started_at):
-                            yield event
+                        streamed = self._streamed(part, options, arguments, started_at)
+                        async with aclosing(streamed) as events:
+                            async for event in events:
+                                yield event
                     joined.add(part)
         yield joined.result("content")
 
@@ -245,11 +250,12 @@ class MemoryTranslator(Stage):
         started_at: float,
     ) -> AsyncGenerator[StreamDelta, None]:
         seconds = time.monotonic() - started_at
-        async for event in self._below.stream(part.part.text, options, **shared):
-            if isinstance(event, TextResult):
-                part.take(replace(event, alternatives=part.similar), seconds)
-            else:
-                yield event
+        async with aclosing(self._below.stream(part.part.text, options, **shared)) as events:
+            async for event in events:
+                if isinstance(event, TextResult):
+                    part.take(replace(event, alternatives=part.similar), seconds)
+                else:
+                    yield event
 
     async def _translated(
         self,

@@ -20,9 +20,13 @@ from typing import Any, TypeVar
 from service.common.database import open_tables
 from service.common.fairness import FairExecutor
 from service.errors import (
+    DragomanError,
     FailedPreconditionError,
     InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
     StartupError,
+    UnavailableError,
 )
 from service.memory.pairs import MAX_MEMORIES, MemoryUse, StoredMemory, TextPair, checked_name
 from service.memory.search import MemorySearch
@@ -38,7 +42,10 @@ from service.memory.tables import (
 )
 
 BATCH_PAIRS = 500
-"""Pairs of a transaction, or of a page: some ten milliseconds."""
+"""Pairs of a page and, at most, of a transaction: some ten milliseconds."""
+_BATCH_CHARACTERS = 100_000  # of a transaction: long pairs take longer
+_PAUSE_SECONDS = 0.01  # between two transactions, for the other servers of the database
+_CLEANING_RETRY_SECONDS = 30.0
 _READERS = 2
 
 _log = logging.getLogger("dragoman.memory")
@@ -151,10 +158,11 @@ class TranslationMemories:
                 it have been added.
         """
         num_new = 0
-        for start in range(0, len(pairs), BATCH_PAIRS):
-            batch = pairs[start : start + BATCH_PAIRS]
+        for batch in _batches(pairs):
             add = functools.partial(add_pairs, owner=owner, name=name, pairs=batch)
             num_new += await self._write(owner, add)
+            if len(batch) > 1:
+                await asyncio.sleep(_PAUSE_SECONDS)
         return num_new
 
     async def pairs(self, owner: str, name: str) -> AsyncIterator[list[TextPair]]:
@@ -165,6 +173,9 @@ class TranslationMemories:
         while True:
             page = functools.partial(_rows, query, (memory.id, last, BATCH_PAIRS))
             rows = await self._read(owner, page)
+            # After the page: pairs are removed once their memory is deleted.
+            if (await self.find(owner, name, "name")).id != memory.id:
+                raise NotFoundError("name: the memory was deleted meanwhile")
             if not rows:
                 return
             last = rows[-1][0]
@@ -190,7 +201,17 @@ class TranslationMemories:
             with _transaction(self._writer) as connection:
                 return work(connection)
 
-        return await self._writing.run(within, owner)
+        try:
+            return await self._writing.run(within, owner)
+        except sqlite3.OperationalError as exc:
+            code = exc.sqlite_errorcode & 0xFF  # without the extension
+            if code == sqlite3.SQLITE_BUSY:
+                raise UnavailableError(
+                    "another server is writing its translation memories"
+                ) from exc
+            if code == sqlite3.SQLITE_FULL:
+                raise ResourceExhaustedError("the disk of translation memories is full") from exc
+            raise
 
     async def _read(self, client: str, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check()
@@ -232,11 +253,29 @@ class TranslationMemories:
             self._cleaning = asyncio.create_task(self._remove_deleted(), name="memory cleaning")
 
     async def _remove_deleted(self) -> None:
-        try:
-            while await self._write("", lambda db: remove_some(db, BATCH_PAIRS)):
-                pass
-        except sqlite3.Error as exc:  # a full disk, for example; the next deletion tries again
-            _log.warning("pairs of a deleted memory could not be removed", exc_info=exc)
+        while True:
+            try:
+                while await self._write("", lambda db: remove_some(db, BATCH_PAIRS)):
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                return
+            except (sqlite3.Error, DragomanError) as exc:  # a full disk, for example
+                _log.warning("pairs of a deleted memory are not removed yet", exc_info=exc)
+                await asyncio.sleep(_CLEANING_RETRY_SECONDS)
+
+
+def _batches(pairs: Sequence[TextPair]) -> Iterator[list[TextPair]]:
+    """The pairs in transactions."""
+    batch: list[TextPair] = []
+    size = 0
+    for pair in pairs:
+        length = len(pair.source) + len(pair.target)
+        if batch and (len(batch) == BATCH_PAIRS or size + length > _BATCH_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(pair)
+        size += length
+    if batch:
+        yield batch
 
 
 def _rows(query: str, values: tuple[int, ...], connection: sqlite3.Connection) -> list[Any]:

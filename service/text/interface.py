@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, Unpack
 
 from service.translation.engine_call import CallArguments
@@ -45,7 +45,7 @@ class LinkedTranslator(Protocol):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream; as `Translator.stream`. Its result has no links."""
         ...
 

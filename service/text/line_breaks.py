@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -181,12 +182,13 @@ class LineJoiner(Stage):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream; as `LinkedTranslator.stream`."""
         self._limits.check_length("content", len(text))
         [joined] = await self._joined([text])
-        async for event in self._below.stream(joined, options, **shared):
-            yield event
+        async with aclosing(self._below.stream(joined, options, **shared)) as events:
+            async for event in events:
+                yield event
 
     async def _joined(self, texts: Sequence[str]) -> list[str]:
         joined: list[str] = []

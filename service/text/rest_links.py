@@ -7,7 +7,8 @@ its address is copied. References without an address of their own are copied who
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from typing import Unpack
 
 from service.common.fairness import in_turn
@@ -143,12 +144,13 @@ class RestLinkTranslator(Stage):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream; one with links is one delta."""
         prefix = options is not None and options.target_prefix
         if prefix or not await _linked([text]):
-            async for event in self._below.stream(text, options, **shared):
-                yield event
+            async with aclosing(self._below.stream(text, options, **shared)) as events:
+                async for event in events:
+                    yield event
             return
         [result] = await self._linked.translate([text], options, **shared)
         if result.error is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
@@ -113,7 +113,7 @@ class PivotTranslator:
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream, with the items and errors of `Translator.stream`.
 
         A sentence's deltas begin when its translation into the pivot language is complete. The

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -239,7 +239,7 @@ class Translator:
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream.
 
         Sentences are translated in parallel and streamed in order. The arguments are those of

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
@@ -168,7 +168,7 @@ class MarkupTranslator(Stage):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Refuse the document: tags move when a sentence is complete.
 
         Raises:

@@ -97,7 +97,7 @@ class TermsTranslator(Stage):
         text: str,
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Translate one text as a stream; as `LinkedTranslator.stream`.
 
         The translation of a sentence that needs care is one delta.
@@ -106,6 +106,8 @@ class TermsTranslator(Stage):
         options.check_streamable()
         rules = _fitting(self._rules, options)
         self._limits.check_length("content", len(text))
+        [length] = await normalised_lengths([text])  # of all: the stage below gets some at a time
+        self._limits.check_length("content", length, NORMALISED)
         try:
             with admitted_once(shared) as arguments:
                 if are_long([text]):
@@ -125,8 +127,9 @@ async def _streamed(
     """The events of a text, some of whose sentences are translated before their turn."""
     waiting = deque(await anext(windows))
     if len(waiting) == 1 and waiting[0].part.is_whole:
-        async for event in call.stream(waiting[0]):
-            yield event
+        async with contextlib.aclosing(call.stream(waiting[0])) as events:
+            async for event in events:
+                yield event
         return
     joined = JoinedText()
     ahead: deque[tuple[TranslatedPart, asyncio.Task[Any] | None]] = deque()
@@ -147,9 +150,10 @@ async def _streamed(
             if task is None:
                 if part.part.separator:
                     yield StreamDelta(part.part.separator)
-                async for event in call.stream(part):
-                    if isinstance(event, StreamDelta):
-                        yield event
+                async with contextlib.aclosing(call.stream(part)) as events:
+                    async for event in events:
+                        if isinstance(event, StreamDelta):
+                            yield event
             else:
                 await task
                 if part.error is not None:
@@ -224,16 +228,19 @@ class _Call:
         await _together(calls)
         return parts
 
-    async def stream(self, part: TranslatedPart) -> AsyncIterator[StreamDelta | TextResult]:
+    async def stream(self, part: TranslatedPart) -> AsyncGenerator[StreamDelta | TextResult, None]:
         """Stream a part without a sentence that needs care."""
-        seconds = self._seconds
-        async for event in self._below.stream(part.part.text, self._options, **self._shared):
-            if isinstance(event, TextResult):
-                event = await with_warnings(part.part.text, event, self._rules)
-                part.take(event, seconds)
-            else:
-                event = StreamDelta(without_privates(event.text, part.part.text))
-            yield event
+        seconds, text = self._seconds, part.part.text
+        async with contextlib.aclosing(
+            self._below.stream(text, self._options, **self._shared)
+        ) as events:
+            async for event in events:
+                if isinstance(event, TextResult):
+                    event = await with_warnings(text, event, self._rules)
+                    part.take(event, seconds)
+                else:
+                    event = StreamDelta(without_privates(event.text, text))
+                yield event
 
     @property
     def _seconds(self) -> float:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.common import database
+from service.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    StartupError,
+    UnavailableError,
+)
 from service.memory import pairs as limits
 from service.memory import store as memory_store
 from service.memory import tables
@@ -284,3 +290,64 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         await store.stop()
         with contextlib.closing(sqlite3.connect(path)) as database:
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_an_export_of_a_memory_that_is_deleted_meanwhile_fails(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.create("a", "m")
+        count = memory_store.BATCH_PAIRS + 1
+        await store.add("a", "m", [german(f"Text {n}.", f"Wort {n}.") for n in range(count)])
+        pages = store.pairs("a", "m")
+        assert len(await anext(pages)) == memory_store.BATCH_PAIRS
+        await store.delete("a", "m")
+        with pytest.raises(NotFoundError, match="name: no such memory"):
+            await anext(pages)
+
+
+async def test_a_database_that_another_server_writes_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_SHARED_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(memory_store, "_CLEANING_RETRY_SECONDS", 0.01)
+    async with opened(tmp_path) as store:
+        await store.create("a", "m")
+        await store.add("a", "m", [german("A dog.", "Hund.")])
+        with contextlib.closing(sqlite3.connect(tmp_path / "memories.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(UnavailableError, match="another server is writing"):
+                await store.add("a", "m", [german("A cat.", "Katze.")])
+            other.execute("ROLLBACK")
+        await store.add("a", "m", [german("A cat.", "Katze.")])
+        assert await exact(store, "A cat.") == "Katze."
+
+
+async def test_cleaning_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory_store, "_CLEANING_RETRY_SECONDS", 0.01)
+    async with opened(tmp_path) as store:
+        await store.create("a", "m")
+        await store.add("a", "m", [german("A dog.", "Hund.")])
+        with monkeypatch.context() as broken:
+
+            def full(*arguments: object) -> int:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise error
+
+            broken.setattr(memory_store, "remove_some", full)
+            await store.delete("a", "m")
+            while "not removed yet" not in caplog.text:
+                await asyncio.sleep(0.001)
+        with contextlib.closing(sqlite3.connect(tmp_path / "memories.db")) as other:
+            while other.execute("SELECT count(*) FROM pairs").fetchone() != (0,):
+                await asyncio.sleep(0.001)
+
+
+def test_a_transaction_is_bounded_by_characters() -> None:
+    long = [german(n * 1000 * "a", "b") for n in range(1, 5)]
+    batches = list(memory_store._batches(100 * long))
+    assert [pair for batch in batches for pair in batch] == 100 * long
+    assert all(sum(len(p.source) + len(p.target) for p in batch) <= 100_000 for batch in batches)
+    short = 1200 * [german("a", "b")]
+    assert [len(batch) for batch in memory_store._batches(short)] == [500, 500, 200]

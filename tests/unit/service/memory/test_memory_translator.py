@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ class Below:
 
     async def stream(
         self, text: str, options: Any = None, **shared: Any
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         [result] = await self.translate([text])
         if result.error:
             raise InvalidArgumentError("content", "is bad")
@@ -121,6 +121,36 @@ async def test_a_stream_is_the_translation() -> None:
     assert (end.text, end.memory_matches) == (whole.text, whole.memory_matches)
     with pytest.raises(InvalidArgumentError, match="content: is bad"):
         _ = [event async for event in stage(Below(), "Two.").stream("Two. It is bad.")]
+
+
+async def test_a_stream_is_limited_by_its_normalised_length() -> None:
+    limits = TranslatorLimits(max_characters=100)
+    translator = MemoryTranslator(Below(), ScriptedStore("Two."), USE, limits)
+    text = "Two. " + 40 * "\ufdfa"  # each is 18 characters when normalised
+    with pytest.raises(InvalidArgumentError, match="content: 7"):
+        _ = [event async for event in translator.stream(text)]
+
+
+async def test_a_stream_that_is_closed_closes_the_stages_below() -> None:
+    class Endless(Below):
+        is_open = False
+
+        async def stream(
+            self, text: str, options: Any = None, **shared: Any
+        ) -> AsyncGenerator[StreamDelta | TextResult, None]:
+            self.is_open = True
+            try:
+                while True:
+                    yield StreamDelta("more")
+            finally:
+                self.is_open = False
+
+    below = Endless()
+    events = stage(below).stream("One. Two.")
+    await anext(events)
+    assert below.is_open
+    await events.aclose()
+    assert not below.is_open
 
 
 async def test_without_splitting_only_whole_texts_match() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,7 @@ class FakeTranslator:
 
     async def stream(
         self, text: str, options: TranslateOptions | None = None, **shared: Any
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         [result] = await self.translate([text], options)
         for start in range(0, len(result.text), 3):
             yield StreamDelta(result.text[start : start + 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +66,7 @@ class Pivot:
 
     def stream(
         self, text: str, options: TranslateOptions | None = None
-    ) -> AsyncIterator[StreamDelta | TextResult]:
+    ) -> AsyncGenerator[StreamDelta | TextResult, None]:
         options = options or TranslateOptions()
         return self._translator(options).stream(text, options)
 
