@@ -99,7 +99,7 @@ def prepare(
     Args:
         held_out: source sides of other test sets.
         longest_run: the most sentences of a run, and characters of its longer side.
-        most_characters: of a corpus's target side; of a larger corpus a random part is kept.
+        most_characters: limit for the target side; a random part of a larger corpus is kept.
 
     Raises:
         CorpusError: a corpus or a file of `held_out` cannot be used.
