@@ -97,7 +97,7 @@ def _arrays(options: Mapping[str, Any], num_tokens: int, norm: str) -> dict[str,
             for block in blocks:
                 name = f"{stack}_l{layer}_{block}"
                 for letter in "qkvo":
-                    matrix(f"{name}_W{letter}", WIDTH, WIDTH, unit * (3 if letter in "qk" else 1.5))
+                    matrix(f"{name}_W{letter}", WIDTH, WIDTH, unit * (2 if letter in "qk" else 1.5))
                     matrix(f"{name}_b{letter}", 1, WIDTH, 0.1)
                 layer_norm(f"{name}_Wo_ln", suffix)
             name = f"{stack}_l{layer}_ffn"
