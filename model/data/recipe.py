@@ -190,7 +190,7 @@ def parse_recipe(text: str, changes: str = "") -> Recipe:
     recipe = Recipe.model_validate(fields)
     if changes:
         commented = "".join(f"# {line}\n" for line in changes.splitlines())
-        text = f"{text.rstrip()}\n\n# With these changes:\n{commented}"
+        text = f"{text.rstrip()}\n\n# Trained with these changes:\n{commented}"
     recipe._text = text
     return recipe
 

@@ -33,7 +33,9 @@ class RecurrentUnit(nn.Module):
         composed in log2(T) rounds, each of which doubles the positions that a sum reaches back.
         """
         # Products of many gates: in the bfloat16 of autocast, a gate near 1 would be 1.
-        forget, new = (gate.float() for gate in self._gates(states))
+        forget, new = (
+            gate.to(torch.promote_types(gate.dtype, torch.float32)) for gate in self._gates(states)
+        )
         reach = 1
         while reach < states.size(1):
             new = torch.cat(
