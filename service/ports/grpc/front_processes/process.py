@@ -19,7 +19,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -79,13 +79,17 @@ class Forwarder:
 
     def handler(self, method: int, *, streams: bool) -> Any:
         """The handler of a method, which takes and gives bytes."""
+        handle: Callable[..., Awaitable[Any]] = self._streamed if streams else self._answered
+        wrapped = functools.partial(self._handled, handle, method)
         if streams:
-            return grpc.unary_stream_rpc_method_handler(functools.partial(self._stream, method))
-        return grpc.unary_unary_rpc_method_handler(functools.partial(self._unary, method))
+            return grpc.unary_stream_rpc_method_handler(wrapped)
+        return grpc.unary_unary_rpc_method_handler(wrapped)
 
-    async def _unary(self, method: int, request: bytes, context: Any) -> bytes:
+    async def _handled(
+        self, handle: Callable[..., Awaitable[Any]], method: int, request: bytes, context: Any
+    ) -> Any:
         try:
-            return await self._answered(method, request, context)
+            return await handle(method, request, context)
         except grpc.aio.AbortError as exc:
             # gRPC keeps the error in the call: the frames in its traceback hold the request.
             del request, context
@@ -102,13 +106,6 @@ class Forwarder:
             if frame.number:
                 context.add_done_callback(lambda _: self._send(Frame(FrameKind.SENT, number)))
             return message
-
-    async def _stream(self, method: int, request: bytes, context: Any) -> None:
-        try:
-            await self._streamed(method, request, context)
-        except grpc.aio.AbortError as exc:
-            del request, context
-            raise exc.with_traceback(None) from None
 
     async def _streamed(self, method: int, request: bytes, context: Any) -> None:
         async with self._forwarded(method, request, context) as (number, answers):
