@@ -71,7 +71,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if unsent and not self._transport.is_closing():
-            self._transport.writelines(unsent)
+            # Not `writelines`: in early releases of Python 3.12 and 3.13, it does not pause writing.
+            self._transport.write(b"".join(unsent))
 
     # --- called by asyncio -----------------------------------------------------------------------
 
