@@ -54,7 +54,7 @@ class DeviceCaches:
     Attributes:
         shape: shape of the caches.
         past: [2L, rows, H, target, Dh], key and value of self-attention of each layer in turn; of
-            an SSRU decoder [L, rows, H, 1, Dh], the state vector of each layer.
+            an SSRU decoder [L, rows, D], the state vector of each layer.
         cross_attention: [2L, rows, H, source, Dh], in the same order.
         cross_last: [2L, rows, 1, D], in the same order: `cross_attention` at each row's last
             position.
@@ -75,7 +75,7 @@ class DeviceCaches:
 
         arrays, rows, heads = 2 * shape.num_layers, shape.max_rows, shape.num_heads
         if shape.is_recurrent:
-            self.past = zeros(shape.num_layers, rows, heads, 1, shape.head_dim)
+            self.past = zeros(shape.num_layers, rows, heads * shape.head_dim)
         else:
             self.past = zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
         self.cross_attention = zeros(arrays, rows, heads, shape.max_source, shape.head_dim)

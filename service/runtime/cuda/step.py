@@ -163,10 +163,9 @@ class DeviceStep:
             state.bind(io.bind_input, name, (batch_size,))
             if name != "source_lengths":
                 state.bind(io.bind_output, f"next_{name}", (batch_size,))
-        of_row = (shape.num_heads * shape.head_dim,) if shape.is_recurrent else None
         for number, name in enumerate(shape.past_names):
             past = f"past_{name}", f"present_{name}"
-            self._bind_cache(io, caches.past, number, batch_size, *past, row_shape=of_row)
+            self._bind_cache(io, caches.past, number, batch_size, *past)
         for number, name in enumerate(self._cache_names):
             for cache, names in (
                 (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),
@@ -188,16 +187,10 @@ class DeviceStep:
             array.bind(io.bind_input, name)
 
     def _bind_cache(
-        self,
-        io: ort.IOBinding,
-        cache: DeviceArray,
-        number: int,
-        batch_size: int,
-        *names: str,
-        row_shape: tuple[int, ...] | None = None,
+        self, io: ort.IOBinding, cache: DeviceArray, number: int, batch_size: int, *names: str
     ) -> None:
         """Bind the first rows of array `number` as an input and, if named, as an output."""
-        row_shape = row_shape or cache.shape[2:]
+        row_shape = cache.shape[2:]
         start = number * int(np.prod(cache.shape[1:]))
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
             cache.bind(bind, name, (batch_size, *row_shape), start)
