@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.gpu.results import PointLog
-from bench.recompute import REPORT_FILE, SUMMARY_FILE, write_report
+from bench.recompute import REPORT_FILE, write_report, write_summary
 
 # Lines that the tests print about their results.
 _FINDING = re.compile(r"^[\d.]+%.*", re.MULTILINE)
@@ -32,8 +32,7 @@ def main(
     """Make a report of a run."""
     output.mkdir(parents=True, exist_ok=True)
     found = summary(run, date=date, command=command, notes=note or [])
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    (output / SUMMARY_FILE).write_text(text, encoding="utf-8")
+    write_summary(output, found)
     write_report(output)
 
 
