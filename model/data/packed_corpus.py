@@ -57,7 +57,7 @@ class PackedSide:
         return PackedSide(self.ids[np.arange(len(moved)) + moved], ends)
 
     def padded(self, pad_id: int, *, first: int | None = None, last: int) -> Int64:
-        """[sentences, longest + 1 (+ 2 with `first`)] all tokens, padded on the right.
+        """[sentences, longest + 1, one more with `first`] all tokens, padded on the right.
 
         Args:
             first: an id before every sentence.

@@ -186,7 +186,6 @@ def parse_recipe(text: str, changes: str = "") -> Recipe:
     for name, value in tomllib.loads(changes).items():
         merge = isinstance(value, dict) and name != "model"
         fields[name] = {**fields.get(name, {}), **value} if merge else value
-    fields.pop("extends", None)
     recipe = Recipe.model_validate(fields)
     if changes:
         commented = "".join(f"# {line}\n" for line in changes.splitlines())
