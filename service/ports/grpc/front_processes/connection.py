@@ -71,7 +71,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if unsent and not self._transport.is_closing():
-            # Not `writelines`: in early releases of Python 3.12 and 3.13, it does not pause writing.
+            # Not `writelines`: early releases of Python 3.12 and 3.13 do not pause writing there.
             self._transport.write(b"".join(unsent))
 
     # --- called by asyncio -----------------------------------------------------------------------
