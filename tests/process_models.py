@@ -64,7 +64,7 @@ class GatedRunner(FakeRunner):
 
 def gated(pipe: Path) -> OpenModel:
     """A model that generates two tokens at once, and eighteen more after a write to the pipe."""
-    return OpenModel(GatedRunner(pipe), None, cache_bytes=1)
+    return OpenModel(GatedRunner(pipe), FakeScorer(), cache_bytes=1)
 
 
 def slow_to_open(pipe: Path) -> OpenModel:
