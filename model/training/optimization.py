@@ -209,14 +209,14 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             for start in range(0, len(hidden), _CHUNK.get(device, 512)):
                 rows = slice(start, start + _CHUNK.get(device, 512))
                 states, right = hidden[rows].to(dtype), labels[rows, None]
-                logits = F.linear(states, used_weight, used_bias).float()  # [rows, V]
-                log_sum = logits.logsumexp(dim=-1, keepdim=True)
-                of_right = (log_sum - logits.gather(1, right)).sum()
-                of_all = log_sum.sum() - logits.sum() / num_classes
-                loss += (1.0 - label_smoothing) * of_right + label_smoothing * of_all
+                log_probs = F.linear(states, used_weight, used_bias).log_softmax(
+                    dim=-1, dtype=torch.float32
+                )  # [rows, V]
+                of_right, of_all = log_probs.gather(1, right), log_probs.sum() / num_classes
+                loss -= (1.0 - label_smoothing) * of_right.sum() + label_smoothing * of_all
                 # The gradient of the logits: their softmax minus the smoothed labels.
-                gradient = logits.sub_(log_sum).exp_().sub_(label_smoothing / num_classes)
-                gradient.scatter_add_(1, right, torch.full_like(log_sum, label_smoothing - 1.0))
+                gradient = log_probs.exp_().sub_(label_smoothing / num_classes)
+                gradient.scatter_add_(1, right, torch.full_like(of_right, label_smoothing - 1.0))
                 if bias_grad is not None:
                     bias_grad += gradient.sum(dim=0)
                 narrow = gradient.to(dtype)
