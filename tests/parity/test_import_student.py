@@ -21,7 +21,7 @@ from model.evaluation.search import greedy_search
 from service.runtime.cpu.runner import OnnxRunner
 from tests.foreign_models import TEXTS
 from tests.integration.servers import running_bundle
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import greedy_steps, same_row
 from tests.students import (
     VOCAB_SIZE,
     lexicon,
@@ -135,8 +135,7 @@ def test_imported_whole(tmp_path: Path, precision: str) -> None:
     together = greedy_steps(runner, sources, 8, start)
     for row, source in enumerate(sources):
         alone = greedy_steps(runner, [source], 8, start)
-        pairs = zip(together, alone, strict=True)
-        assert all(rows_equal(many, row, one, 0) for many, one in pairs)
+        assert same_row(together, row, alone, 0)
 
 
 async def test_served(tmp_path: Path) -> None:

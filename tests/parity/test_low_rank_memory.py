@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from bench.gpu.host_stream import HostStream
 from model.bundle.sessions import SessionSettings
 from service.domain.plan import ScoreItem
 from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cpu.runner import OnnxRunner
-from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.parity.device_runners import device_runner
+from tests.runner_loops import greedy_steps, same_row, same_steps
 
 FIELDS: dict[str, Any] = {
     "encoder_attention": "linformer",
@@ -37,11 +36,7 @@ def test_a_row_has_the_same_bits_alone_and_among_many(tmp_path: Path) -> None:
         together = greedy_steps(runner, sources, 6)
         for row in (0, 5, 15):
             alone = greedy_steps(runner, [sources[row]], 6)
-            assert all(rows_equal(*pair) for pair in _rows(together, row, alone))
-
-
-def _rows(together: list[Any], row: int, alone: list[Any]) -> list[tuple[Any, int, Any, int]]:
-    return [(one, row, other, 0) for one, other in zip(together, alone, strict=True)]
+            assert same_row(together, row, alone, 0)
 
 
 def test_the_cache_holds_k_rows_of_a_source(tmp_path: Path) -> None:
@@ -57,13 +52,10 @@ def test_the_cache_holds_k_rows_of_a_source(tmp_path: Path) -> None:
 def test_the_runner_for_gpus_gives_the_same_bits(tmp_path: Path, cross_attention: str) -> None:
     fields = {**FIELDS, "cross_attention": cross_attention}
     bundle = tiny_bundle(tmp_path / "bundle", resident=True, **fields)
-    device = DeviceRunner(
-        bundle, CPU, DeviceOptions(max_rows=8, depth=2), stream=lambda _: HostStream()
-    )
+    device = device_runner(bundle, max_rows=8)
     sources = random_sources(bundle.config, 8, max_length=200)
     expected = greedy_steps(OnnxRunner(bundle, max_rows=8, intra_op_threads=1), sources, 8)
-    for ours, theirs in zip(greedy_steps(device, sources, 8), expected, strict=True):
-        assert all(rows_equal(ours, row, theirs, row) for row in range(8))
+    assert same_steps(greedy_steps(device, sources, 8), expected)
     device.close()
 
 

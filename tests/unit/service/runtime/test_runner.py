@@ -18,9 +18,7 @@ from service.domain.plan import EncodeItem, RowCopy, StepPlan
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_sources, tiny_bundle, with_limits
-from tests.runner_loops import follow_ups, greedy_steps, rows_equal
-
-NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
+from tests.runner_loops import NO_ROWS, first_plan, follow_ups, greedy_steps, rows_equal, same_steps
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +76,7 @@ def test_a_step_follows_with_the_same_bits(bundle: Bundle, top_k: int) -> None:
     sources = random_sources(bundle.config, 3)
     runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
     wanted = greedy_steps(runner, sources, 6, top_k=top_k)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    plan = StepPlan((), items, np.full(3, 2), np.zeros(3, np.int32), top_k=top_k)
-    for found, expected in zip(follow_ups(runner, plan, 6), wanted, strict=True):
-        assert all(rows_equal(found, row, expected, row) for row in range(3))
+    assert same_steps(follow_ups(runner, first_plan(sources, top_k=top_k), 6), wanted)
 
 
 def test_outputs_are_the_callers_to_keep(bundle: Bundle) -> None:
@@ -113,8 +108,7 @@ def test_int8_without_exact_products_takes_unsigned_weights(tmp_path: Path) -> N
             if node.op_type == "MatMulIntegerToFloat"
         }
         assert weights == {onnx.TensorProto.INT8 if exact else onnx.TensorProto.UINT8}
-    for first, second in zip(*outputs, strict=True):
-        assert all(rows_equal(first, row, second, row) for row in range(6))
+    assert same_steps(*outputs)
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
