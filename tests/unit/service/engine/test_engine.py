@@ -27,9 +27,12 @@ from tests.unit.service.engine.served_engine import (
     LIMITS,
     Clock,
     Recorder,
+    all_end,
     check_prediction,
+    check_predictions,
     endless,
     held,
+    held_runner,
     request,
     serving,
     settled,
@@ -41,16 +44,14 @@ async def test_each_gets_the_answer_it_gets_alone() -> None:
     requests = [request(*range(10, 10 + i % 20)) for i in range(200)]
     async with serving(runner, observer=recorder) as engine:
         generations = submit_many(engine, requests)
-        for asked, generation in zip(requests, generations, strict=True):
-            check_prediction(runner, asked, await generation.result())
+        await check_predictions(runner, generations)
     assert sum(recorder.rows) / len(recorder.rows) > 3.5
     assert recorder.encodes == len(recorder.admitted) == len(recorder.first_tokens) == 200
     assert len(recorder.finished) == 200
 
 
 async def test_tokens_come_as_they_are_chosen() -> None:
-    runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, EOS])
-    runner.hold()
+    runner = held_runner(lambda source_ids: [11, 12, 13, EOS])
     async with serving(runner) as engine:
         generation = submit(engine, request(10))
         tokens = aiter(generation)
@@ -79,8 +80,7 @@ async def test_who_listens_late_misses_nothing() -> None:
 
 
 async def test_what_does_not_fit_is_refused_at_once() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner, EngineConfig(max_waiting=3)) as engine:
         taken = submit_many(engine, [request(10)] * 6)
         with pytest.raises(ResourceExhaustedError) as caught:
@@ -154,13 +154,11 @@ async def test_nobody_is_refused_for_those_who_gave_up() -> None:
         late = submit(engine, request(11))
         runner.release()
         check_prediction(runner, request(11), await late.result())
-        for generation in many:
-            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+        await all_end(many, FinishReason.CANCELLED)
 
 
 async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner) as engine:
         running = submit_many(engine, [request(10), request(11), request(12)])
         await held(runner)
@@ -177,8 +175,7 @@ async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> N
 
 
 async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
+    runner = held_runner()
     async with serving(runner) as engine:
         generation = submit(engine, asked := request(10))
         impatient = asyncio.create_task(generation.result())
@@ -190,8 +187,7 @@ async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() ->
 
 
 async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
-    runner, clock = FakeRunner(LIMITS, endless), Clock()
-    runner.hold()
+    runner, clock = held_runner(endless), Clock()
     async with serving(runner, clock=clock) as engine:
         running = submit_many(engine, [request(10, deadline=clock.now + 5)] * 2)
         others = submit_many(engine, [request(11)] * 2)
@@ -207,15 +203,13 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
             assert isinstance(result.error, DeadlineExceededError)
             assert result.was_admitted == (generation is not waiting)
         runner.release()
-        for generation in (*others, late):
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end((*others, late), FinishReason.LENGTH)
 
 
 async def test_a_failing_step_fails_its_requests_and_no_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
+    runner = held_runner()
     async with serving(runner) as engine:
         running = submit_many(engine, [request(10, request_id=f"r{i}") for i in range(4)])
         await held(runner)
@@ -235,8 +229,7 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
 
 
 async def test_what_came_before_a_failing_step_is_kept() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner) as engine:
         generation = submit(engine, request(10))
         await held(runner)

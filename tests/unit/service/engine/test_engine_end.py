@@ -23,8 +23,10 @@ from tests.unit.service.engine.served_engine import (
     LIMITS,
     Clock,
     check_prediction,
+    check_predictions,
     endless,
     held,
+    held_runner,
     request,
     serving,
     settled,
@@ -32,10 +34,9 @@ from tests.unit.service.engine.served_engine import (
 
 
 async def test_draining_answers_those_inside_and_refuses_others() -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
+    runner = held_runner()
     async with serving(runner) as engine:
-        inside = submit_many(engine, asked := [request(10 + i) for i in range(9)])
+        inside = submit_many(engine, [request(10 + i) for i in range(9)])
         draining = asyncio.create_task(engine.drain(60.0))
         await settled()
         with pytest.raises(UnavailableError, match="shutting down"):
@@ -45,13 +46,11 @@ async def test_draining_answers_those_inside_and_refuses_others() -> None:
         runner.release()
         assert await draining
         assert not engine.is_serving
-        for one, generation in zip(asked, inside, strict=True):
-            check_prediction(runner, one, await generation.result())
+        await check_predictions(runner, inside)
 
 
 async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     engine = Engine(runner)
     await engine.start()
     inside = submit_many(engine, [request(10 + i) for i in range(9)])
@@ -73,8 +72,7 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
 
 
 async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     engine = Engine(runner)
     await engine.start()
     inside = submit_many(engine, [request(10 + i) for i in range(9)])
@@ -111,8 +109,7 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
                 raise ZeroDivisionError
             return super().__call__()
 
-    runner, clock = FakeRunner(LIMITS, endless), BrokenClock()
-    runner.hold()
+    runner, clock = held_runner(endless), BrokenClock()
     async with serving(runner, clock=clock) as engine:
         inside = submit_many(engine, [request(10)] * 9)
         await held(runner)

@@ -23,13 +23,6 @@ from tests.factories import tiny_bundle
 from tests.integration.replacing import model_processes
 
 
-@pytest.fixture
-def pipe(tmp_path: Path) -> Path:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("open_model", "message"),
     [
