@@ -15,6 +15,7 @@ from service.calls.call_context import current_call
 from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
 from service.observability.metrics import ServerMetrics
+from tests.client_errors import refused, status_error_of
 from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Setup, raising, serving
 
 
@@ -95,9 +96,7 @@ async def test_an_expired_call_ends(setup: Setup) -> None:
 
     await setup.client.list_models()  # so that the call's time is not spent on the connection
     setup.service.behaviour = hang
-    with pytest.raises(TranslationError) as caught:
-        await setup.client.translate(["a"], timeout=0.5)
-    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await refused(setup.client.translate(["a"], timeout=0.5), "DEADLINE_EXCEEDED")
     await ended.wait()
     await setup.until_idle()
     # The client's clock and the server's run out at nearly the same time, in either order.
@@ -122,10 +121,10 @@ async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_o
             for _ in range(14):
                 calls.append(asyncio.ensure_future(many.translate([text])))
                 await arrived.acquire()
-            with pytest.raises(TranslationError, match=r"bytes of at most 16,001,600") as caught:
-                await many.translate([text])
-            assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert caught.value.retry_after_seconds is not None
+            error = await refused(
+                many.translate([text]), "RESOURCE_EXHAUSTED", r"bytes of at most 16,001,600"
+            )
+            assert error.retry_after_seconds is not None
             calls.append(asyncio.ensure_future(few.translate([text])))
             await arrived.acquire()
             release.set()
@@ -144,10 +143,9 @@ async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_
             send: Any = kind(f"/{SERVICE}/{method}")
             for _ in range(num_calls):
                 call = send(b"\xff" * 100)
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await (call if method == "Translate" else call.read())
-                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-                assert f"not a dragoman.v1.{method}Request" in (caught.value.details() or "")
+                error = await status_error_of(call if method == "Translate" else call.read())
+                assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert f"not a dragoman.v1.{method}Request" in (error.details() or "")
     assert setup.count("INVALID_ARGUMENT") == num_calls
     assert setup.count("INVALID_ARGUMENT", "StreamTranslate") == num_calls
     # At most one a second, and a hundred calls take less than ten.
@@ -168,10 +166,10 @@ async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup:
     calls = [asyncio.ensure_future(setup.client.translate(["a"])) for _ in range(4)]
     for _ in range(4):
         await arrived.acquire()
-    with pytest.raises(TranslationError, match="4 calls are in progress") as caught:
-        await setup.client.translate(["a"])
-    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.retry_after_seconds is not None
+    error = await refused(
+        setup.client.translate(["a"]), "RESOURCE_EXHAUSTED", "4 calls are in progress"
+    )
+    assert error.retry_after_seconds is not None
     release.set()
     assert len(await asyncio.gather(*calls)) == 4
     assert setup.count("OK") == 4
@@ -189,9 +187,7 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
         return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
 
     async def is_refused(client: AsyncClient) -> None:
-        with pytest.raises(TranslationError, match="calls are in progress") as caught:
-            await client.translate(["a"])
-        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await refused(client.translate(["a"]), "RESOURCE_EXHAUSTED", "calls are in progress")
 
     async with serving(max_calls=16) as served, named("many") as many, named("few") as few:
         served.service.behaviour = wait
