@@ -17,11 +17,12 @@ from model.bundle.sessions import SessionSettings
 from model.bundle.shortlist import load_shortlist
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
-from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.domain.requests import GenerationRequest, SearchOptions
 from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
+from tests.engine_searches import search_all
 from tests.factories import (
     random_model,
     random_shortlist,
@@ -154,13 +155,6 @@ def test_joining_leaving_and_moving(bundle: Bundle) -> None:
             places.append(row)
 
 
-async def search(
-    runner: OnnxRunner | OnnxLanes, sources: Sequence[tuple[int, ...]], options: SearchOptions
-) -> list[GenerationResult]:
-    engine = Engine(runner, EngineConfig(max_waiting=2 * len(sources) * options.beam_size))
-    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("decoder", ["self_attention", "ssru"])
 async def test_the_engine_searches_as_the_reference(
@@ -170,7 +164,9 @@ async def test_the_engine_searches_as_the_reference(
     bundle = tiny_bundle(tmp_path / "bundle", model=model, shortlist=random_shortlist())
     sources = random_sources(bundle.config, 60, seed=3, max_length=24)
     runner = OnnxRunner(bundle, max_rows=24, intra_op_threads=1)
-    found = await search(runner, sources, SearchOptions(beam_size=beam_size, max_new_tokens=20))
+    found = await search_all(
+        bundle, runner, sources, SearchOptions(beam_size=beam_size, max_new_tokens=20)
+    )
     differing = 0
     for source, result in zip(sources, found, strict=True):
         ids, lists = torch.tensor([source]), [listed_by(bundle, source)]
@@ -192,8 +188,10 @@ async def test_added_tokens_are_in_the_list(bundle: Bundle) -> None:
     """With those of the best translation, that is found, and only the row itself has them."""
     sources = random_sources(bundle.config, 12, seed=8, max_length=24)
     runner = OnnxRunner(bundle, max_rows=12, intra_op_threads=1)
-    wanted = await search(runner, sources, SearchOptions(max_new_tokens=9, exact=True))
-    usual = await search(OnnxRunner(bundle, max_rows=12), sources, SearchOptions(max_new_tokens=9))
+    wanted = await search_all(bundle, runner, sources, SearchOptions(max_new_tokens=9, exact=True))
+    usual = await search_all(
+        bundle, OnnxRunner(bundle, max_rows=12), sources, SearchOptions(max_new_tokens=9)
+    )
     requests = [
         GenerationRequest(
             source,
