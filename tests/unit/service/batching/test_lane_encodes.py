@@ -11,14 +11,12 @@ from service.domain.plan import ScoreItem
 from service.domain.requests import FinishReason, GenerationRequest, ScoringRequest
 from service.engine.engine import Engine
 from service.engine.generation import Generation
-from service.errors import (
-    InternalError,
-)
+from service.errors import InternalError
+from tests.clock import Clock
 from tests.fake_lanes import FakeLanes
 from tests.fake_scorer import FakeScorer
 from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, held_lanes, serving
 from tests.unit.service.engine.served_engine import (
-    Clock,
     Recorder,
     all_end,
     check_prediction,

@@ -22,10 +22,10 @@ from service.errors import (
 )
 from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
+from tests.clock import Clock
 from tests.fake_lanes import FakeLanes
 from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, held_lanes, serving
 from tests.unit.service.engine.served_engine import (
-    Clock,
     Recorder,
     all_end,
     check_prediction,

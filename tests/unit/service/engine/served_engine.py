@@ -18,22 +18,13 @@ from service.domain.requests import (
 from service.engine.engine import Engine, EngineConfig
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
+from tests.clock import Clock
 from tests.fake_runner import FakeRunner, Script, babble
 
 EOS = 3
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
 )
-
-
-class Clock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Recorder(EngineObserver):
@@ -103,8 +94,8 @@ async def held(runner: FakeRunner) -> None:
 
 
 async def settled() -> None:
-    """Let all tasks run until they wait."""
-    for _ in range(10):
+    """Let tasks run until they wait, so that events and commands reach the other side."""
+    for _ in range(20):
         await asyncio.sleep(0)
 
 

@@ -23,10 +23,10 @@ from service.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
+from tests.clock import Clock
 from tests.fake_runner import FakeRunner
 from tests.unit.service.engine.served_engine import (
     LIMITS,
-    Clock,
     Recorder,
     all_end,
     check_prediction,

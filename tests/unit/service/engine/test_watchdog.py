@@ -20,6 +20,7 @@ from service.errors import UnavailableError
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
+from tests.unit.service.engine.served_engine import settled
 
 EOS = 3
 LIMITS = RunnerLimits(
@@ -142,12 +143,6 @@ async def watched(
     await engine.start()
     yield engine, Watching(engine)
     await engine.stop()
-
-
-async def settled() -> None:
-    """Let events reach the engine, and commands the step loop."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("cancels", [False, True])
