@@ -16,7 +16,7 @@ from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
 from service.observability.metrics import ServerMetrics
 from tests.client_errors import refused, status_error_of
-from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Setup, raising, serving
+from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Held, Setup, raising, serving
 
 
 @pytest.fixture
@@ -104,30 +104,23 @@ async def test_an_expired_call_ends(setup: Setup) -> None:
 
 
 async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_others() -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
     text = "a" * 1_000_000
     async with serving(max_calls=100, max_message_bytes=1_000_100) as served:
-        served.service.behaviour = wait
+        served.service.behaviour = held = Held()
         many = AsyncClient(served.address, client_id="many", timeout=30, patient=False)
         few = AsyncClient(served.address, client_id="few", timeout=30, patient=False)
         async with many, few:
             calls = []
             for _ in range(14):
                 calls.append(asyncio.ensure_future(many.translate([text])))
-                await arrived.acquire()
+                await held.arrived.acquire()
             error = await refused(
                 many.translate([text]), "RESOURCE_EXHAUSTED", r"bytes of at most 16,001,600"
             )
             assert error.retry_after_seconds is not None
             calls.append(asyncio.ensure_future(few.translate([text])))
-            await arrived.acquire()
-            release.set()
+            await held.arrived.acquire()
+            held.release.set()
             assert len(await asyncio.gather(*calls)) == 15
             await many.translate([text])
 
@@ -155,34 +148,20 @@ async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_
 
 
 async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup: Setup) -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
-    setup.service.behaviour = wait
+    setup.service.behaviour = held = Held()
     calls = [asyncio.ensure_future(setup.client.translate(["a"])) for _ in range(4)]
     for _ in range(4):
-        await arrived.acquire()
+        await held.arrived.acquire()
     error = await refused(
         setup.client.translate(["a"]), "RESOURCE_EXHAUSTED", "4 calls are in progress"
     )
     assert error.retry_after_seconds is not None
-    release.set()
+    held.release.set()
     assert len(await asyncio.gather(*calls)) == 4
     assert setup.count("OK") == 4
 
 
 async def test_one_client_s_calls_leave_places_for_others() -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
     def named(name: str) -> AsyncClient:
         return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
 
@@ -190,11 +169,11 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
         await refused(client.translate(["a"]), "RESOURCE_EXHAUSTED", "calls are in progress")
 
     async with serving(max_calls=16) as served, named("many") as many, named("few") as few:
-        served.service.behaviour = wait
+        served.service.behaviour = held = Held()
 
         async def call(client: AsyncClient) -> asyncio.Future[TranslationBatch]:
             begun = asyncio.ensure_future(client.translate(["a"]))
-            await arrived.acquire()
+            await held.arrived.acquire()
             return begun
 
         # The last two of sixteen places are for those who hold no more than that.
@@ -207,7 +186,7 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
             await is_refused(full)
         with pytest.raises(TranslationError, match="16 calls are in progress"):
             await many.list_models()
-        release.set()
+        held.release.set()
         await asyncio.gather(*calls)
         await served.until_idle()
         await asyncio.gather(*(many.translate(["a"]) for _ in range(14)))
