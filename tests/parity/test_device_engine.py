@@ -12,9 +12,7 @@ import pytest
 from bench.gpu.host_stream import HostStream, open_on
 from bench.submission import submit
 from model.bundle.bundle import Bundle
-from service.domain.plan import (
-    ModelRunner,
-)
+from service.domain.plan import ModelRunner
 from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
 from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
