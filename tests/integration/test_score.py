@@ -274,19 +274,14 @@ async def test_the_command_names_bad_lines(server: Running, tmp_path: Path) -> N
         "dragoman: line 5: not valid UTF-8 at byte 1",
         "dragoman: line 6: 520 characters, the limit is 500",
     ]
-    (tmp_path / "two").write_text("a\nb\n")
-    (tmp_path / "one").write_text("a\n")
-    status, _, errors = await run(server, tmp_path / "two", tmp_path / "one")
-    assert (status, errors) == (
-        1,
-        f"dragoman: {tmp_path / 'one'} ends before line 2 of {tmp_path / 'two'}\n",
-    )
-    status, _, errors = await run(server, tmp_path / "one", tmp_path / "two")
-    assert (status, errors) == (
-        1,
-        f"dragoman: {tmp_path / 'one'} ends before {tmp_path / 'two'}\n",
-    )
-    status, _, errors = await run(server, tmp_path / "one", tmp_path / "nowhere")
-    assert (status, errors) == (1, f"dragoman: {tmp_path / 'nowhere'}: No such file or directory\n")
-    status, _, errors = await run(server, tmp_path / "one")
-    assert (status, errors) == (2, "dragoman: give two files, SOURCE and TARGET, or none\n")
+    one, two, nowhere = (tmp_path / name for name in ("one", "two", "nowhere"))
+    one.write_text("a\n")
+    two.write_text("a\nb\n")
+    for files, expected, message in (
+        ([two, one], 1, f"{one} ends before line 2 of {two}"),
+        ([one, two], 1, f"{one} ends before {two}"),
+        ([one, nowhere], 1, f"{nowhere}: No such file or directory"),
+        ([one], 2, "give two files, SOURCE and TARGET, or none"),
+    ):
+        status, _, errors = await run(server, *files)
+        assert (status, errors) == (expected, f"dragoman: {message}\n")
