@@ -38,7 +38,7 @@ from service.server import Server
 from service.settings import Settings
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from tests.fake_runner import FakeRunner, Script, echo
+from tests.fake_runner import FakeRunner, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,10 +61,10 @@ def any_ports(**values: Any) -> Settings:
     return Settings(**{**ports, "threads": 1, **values})
 
 
-def fake_runner(tokenizer: Tokenizer, script: Script = echo, **limits: int) -> FakeRunner:
+def fake_runner(tokenizer: Tokenizer, **limits: int) -> FakeRunner:
     """A scripted model over the vocabulary of `tokenizer`."""
     sizes = {"max_rows": 4, "max_source_positions": 64, "max_target_positions": 64, **limits}
-    return FakeRunner(RunnerLimits(top_k=4, vocab_size=tokenizer.vocab_size, **sizes), script)
+    return FakeRunner(RunnerLimits(top_k=4, vocab_size=tokenizer.vocab_size, **sizes), echo)
 
 
 def served(

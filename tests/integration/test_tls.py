@@ -52,11 +52,8 @@ async def handshake(port: int, context: ssl.SSLContext) -> tuple[str, str]:
     return connection.version(), connection.getpeercert()["serialNumber"].lstrip("0")
 
 
-def trusting(folder: CertificateFolder, tls: Tls | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=folder.ca)
-    if tls is not None and tls.cert:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context
+def trusting(folder: CertificateFolder) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=folder.ca)
 
 
 async def translation(running: Running, tls: Tls | None, timeout: float = 60) -> str:
