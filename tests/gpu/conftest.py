@@ -23,6 +23,7 @@ from bench.gpu.host_stream import open_on
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.bundle.bundle import Bundle
+from model.bundle.padding import pad_right
 from model.bundle.sessions import SessionSettings
 from model.evaluation.search import ReferenceHypothesis, greedy_search
 from model.network.checkpoint import load_checkpoint
@@ -89,9 +90,7 @@ class Case:
         found: list[ReferenceHypothesis] = []
         for start in range(0, len(sources), 100):
             some = sources[start : start + 100]
-            source_ids = torch.full((len(some), max(map(len, some))), self.model.config.pad_id)
-            for row, source in enumerate(some):
-                source_ids[row, : len(source)] = torch.tensor(source)
+            source_ids = torch.from_numpy(pad_right(some, self.model.config.pad_id))
             found += greedy_search(self.model, source_ids.to(reference_device()))
         return found
 

@@ -1,4 +1,4 @@
-"""On a GPU: against PyTorch, graphs against none, one against many, cancelling, start-up."""
+"""On a GPU: against PyTorch, graphs against none, one against many, cancelling, start, scores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+import torch
 
 from bench.submission import submit_many
 from model.bundle.bundle import Bundle
-from service.domain.plan import Adjustments, EncodeItem, StepPlan
+from model.bundle.sessions import SessionSettings
+from service.domain.plan import Adjustments, EncodeItem, ScoreItem, StepPlan
 from service.domain.requests import (
     FinishReason,
     GenerationRequest,
@@ -21,6 +23,7 @@ from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cuda.runner import DeviceRunner
 from service.runtime.cuda.step import CAPTURED_TOP_K
+from service.runtime.scoring import OnnxScorer
 from tests.runner_loops import greedy_steps
 
 from .conftest import Case, device
@@ -196,3 +199,29 @@ def test_too_little_memory_at_the_start_says_what_to_do(case: Case) -> None:
 def test_the_bundle_is_the_one_for_gpus(case: Case) -> None:
     bundle: Bundle = case.bundle
     assert (bundle.precision, bundle.is_resident) == ("fp16", True)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def test_scores_are_pytorchs(case: Case) -> None:
+    sources = case.sources[:32]
+    # Each with the next one's as its translation: most are improbable, which strains halves most.
+    items = [ScoreItem(*pair) for pair in zip(sources, [*sources[1:], sources[0]], strict=True)]
+    scorer = OnnxScorer(case.bundle, SessionSettings(device()), None)
+    scorer.prepare()
+    model = case.model.float()
+    where = next(model.parameters()).device
+    layer, head = case.bundle.alignment_layer, case.bundle.alignment_head
+    assert layer is not None
+    for item, score in zip(items, scorer.score(items), strict=True):
+        source = torch.tensor([item.source_ids], device=where)
+        fed = torch.tensor([[model.config.bos_id, *item.target_ids[:-1]]], device=where)
+        with torch.inference_mode():
+            everything = model(source, fed)[0].double().log_softmax(-1)
+            every = model.attention_weights(source, fed).decoder_cross[layer][0]
+        weights = every.mean(0) if head is None else every[head]
+        expected = everything[range(len(item.target_ids)), list(item.target_ids)].cpu().numpy()
+        assert np.abs(score.log_probabilities - expected).max() < 0.1
+        assert np.abs(score.attention - weights.cpu().numpy()).max() < 0.05
+        assert np.abs(score.attention.sum(axis=1) - 1.0).max() < 1e-3

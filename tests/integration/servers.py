@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dragoman.client import AsyncClient
+from dragoman.client import AsyncClient, StreamEnd
 from model.bundle.directions import Directions
 from model.bundle.processor import num_usable_cores
 from model.bundle.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ from service.server import Server
 from service.settings import Settings
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from tests.fake_runner import FakeRunner, Script, echo
+from tests.fake_runner import FakeRunner, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,10 +61,10 @@ def any_ports(**values: Any) -> Settings:
     return Settings(**{**ports, "threads": 1, **values})
 
 
-def fake_runner(tokenizer: Tokenizer, script: Script = echo, **limits: int) -> FakeRunner:
+def fake_runner(tokenizer: Tokenizer, **limits: int) -> FakeRunner:
     """A scripted model over the vocabulary of `tokenizer`."""
     sizes = {"max_rows": 4, "max_source_positions": 64, "max_target_positions": 64, **limits}
-    return FakeRunner(RunnerLimits(top_k=4, vocab_size=tokenizer.vocab_size, **sizes), script)
+    return FakeRunner(RunnerLimits(top_k=4, vocab_size=tokenizer.vocab_size, **sizes), echo)
 
 
 def served(
@@ -137,6 +137,11 @@ class Running:
         """The value of a sample; 0 if there is none yet."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
+    async def until_cancelled(self, method: str = "Translate") -> None:
+        """Wait until a call has been counted as cancelled."""
+        while not self.metric("dragoman_requests_total", method=method, code="CANCELLED"):
+            await asyncio.sleep(0)
+
     async def scrape(self) -> str:
         """The text of /metrics over HTTP."""
         return await page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
@@ -151,6 +156,13 @@ async def page(url: str) -> str:
             return text
 
     return await asyncio.to_thread(get)
+
+
+async def streamed(client: AsyncClient, text: str, **options: Any) -> tuple[str, StreamEnd]:
+    """The joined pieces of a stream, and its end."""
+    *pieces, end = [event async for event in client.stream(text, **options)]
+    assert isinstance(end, StreamEnd)
+    return "".join(map(str, pieces)), end
 
 
 def total(metrics: str, name: str, **labels: str) -> float:
@@ -214,6 +226,27 @@ async def running_fake(
             yield made
         finally:
             runner.release()  # a step that is held holds the drain
+
+
+@contextlib.asynccontextmanager
+async def running_held(
+    tokenizer: Tokenizer, **settings: Any
+) -> AsyncIterator[tuple[Running, FakeRunner]]:
+    """Run a server of one scripted model that makes no step until its runner is released."""
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, **settings) as made:
+        runner.hold()
+        yield made, runner
+
+
+@contextlib.asynccontextmanager
+async def running_echoes(
+    tokenizer: Tokenizer, *pairs: str, **settings: Any
+) -> AsyncIterator[Running]:
+    """Run a server of models that echo their texts, one for each pair of languages."""
+    metrics, chosen = ServerMetrics(), any_ports(**settings)
+    async with running(chosen, metrics, echoing(tokenizer, chosen, metrics, *pairs)) as made:
+        yield made
 
 
 @contextlib.asynccontextmanager

@@ -20,11 +20,11 @@ from dragoman.client import (
     Search,
     SourceToken,
     Token,
-    TranslationError,
 )
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.tokenizer import Tokenizer
+from tests.client_errors import refused, status_error_of
 from tests.factories import tiny_bundle
 from tests.integration.servers import Running, done, running_bundle
 
@@ -123,7 +123,7 @@ async def test_what_is_refused_is_named(server: Running) -> None:
         (("a", "w" * 200), r"translated_text: \d+ tokens, .* limit is"),
         (("a\0",), "source_text: the character NUL at position 1"),
     ):
-        await refused(client.attention(*arguments), message)
+        await invalid(client.attention(*arguments), message)
     for options, message in (
         ({"layers": [2]}, "options.layers: there is no layer of CROSS 2: they are 0 to 1"),
         ({"heads": [-1]}, "options.heads: there is no head -1"),
@@ -133,7 +133,7 @@ async def test_what_is_refused_is_named(server: Running) -> None:
         ({"search": Search(beam_size=0)}, "options.search.beam_size"),
         ({"max_new_tokens": 0}, "options.max_new_tokens"),
     ):
-        await refused(client.attention("a", "b", **cast(Any, options)), message)
+        await invalid(client.attention("a", "b", **cast(Any, options)), message)
     with pytest.raises(ValueError, match="kinds must be one of cross, encoder_self"):
         await client.attention("a", kinds=["x"])
     with pytest.raises(TypeError, match="kinds: must be a list"):
@@ -147,15 +147,12 @@ async def test_what_is_refused_is_named(server: Running) -> None:
             (pb.AttentionOptions(kinds=[cast(Any, 9)]), "options.kinds: .* value 9"),
         ):
             request = pb.AttentionRequest(source_text="a", options=given)
-            with pytest.raises(grpc.aio.AioRpcError, match=message) as caught:
-                await stub.GetAttention(request)
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            error = await status_error_of(stub.GetAttention(request), message)
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def refused(call: Any, message: str) -> None:
-    with pytest.raises(TranslationError, match=message) as caught:
-        await call
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+async def invalid(call: Any, message: str) -> None:
+    await refused(call, "INVALID_ARGUMENT", message)
 
 
 async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
@@ -166,9 +163,9 @@ async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
         text = "w" * 1000
         for translation in ("", "a"):
             call = server.client.attention(text, translation, kinds=["encoder_self"])
-            await refused(call, r"options: [\d,]+ weights .* the limit is 4,000,000: ask for fewer")
+            await invalid(call, r"options: [\d,]+ weights .* the limit is 4,000,000: ask for fewer")
         message = "source_text: 1,052 tokens, .* of at most 1,024"
-        await refused(server.client.attention("w" * 1050, "a", heads=[0]), message)
+        await invalid(server.client.attention("w" * 1050, "a", heads=[0]), message)
         view = await server.client.attention(text, "a", kinds=["encoder_self"], heads=[3])
         assert [(each.layer, each.head) for each in view.maps] == [(0, 3), (1, 3)]
         view = await server.client.attention(
@@ -178,7 +175,7 @@ async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
         call = server.client.attention(
             text, text, kinds=KINDS, average_layers=True, average_heads=True
         )
-        await refused(call, r"options: [\d,]+ weights .* before averages; the limit is 16,777,216")
+        await invalid(call, r"options: [\d,]+ weights .* before averages; the limit is 16,777,216")
 
 
 async def test_an_older_bundle_translates_and_says_how_to_export(
@@ -192,9 +189,9 @@ async def test_an_older_bundle_translates_and_says_how_to_export(
     async with running_bundle(old) as server:
         assert (await server.client.translate([TEXT])).translations[0].error is None
         assert (await server.client.score([(TEXT, TRANSLATION)])).scores[0].error is None
-        with pytest.raises(TranslationError, match="export its checkpoint again") as caught:
-            await server.client.attention(TEXT)
-        assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+        await refused(
+            server.client.attention(TEXT), "FAILED_PRECONDITION", "export its checkpoint again"
+        )
 
 
 async def test_a_look_changes_no_bit_of_translations(server: Running) -> None:

@@ -11,7 +11,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersReceived
 
-from dragoman.client import AsyncClient, FinishReason, TranslationError
+from dragoman.client import AsyncClient, FinishReason
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from service.errors import InternalError
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from service.server import Server
+from tests.client_errors import refused, status_error_of
 from tests.fake_runner import FakeRunner
 from tests.integration.neighbours import held_calls, running_busy
 from tests.integration.servers import (
@@ -44,11 +45,9 @@ async def test_load_is_refused_with_a_hint_and_recovers(tokenizer: Tokenizer) ->
         held = await held_calls(made, runner, 4)
         await asyncio.to_thread(runner.wait_until_blocked)
         async with AsyncClient(made.address, patient=False) as hasty:
-            with pytest.raises(TranslationError) as caught:
-                await hasty.translate(["A dog."])
-        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert caught.value.retry_after_seconds is not None
-        assert caught.value.retry_after_seconds > 0
+            error = await refused(hasty.translate(["A dog."]), "RESOURCE_EXHAUSTED")
+        assert error.retry_after_seconds is not None
+        assert error.retry_after_seconds > 0
         runner.release()
         for batch in await asyncio.gather(*held):
             assert batch.translations[0].text == "A dog."
@@ -94,9 +93,8 @@ async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = translation_pb2_grpc.TranslationServiceStub(channel)
         while not serving.done():
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.Translate(request)
-            codes.append(caught.value.code())
+            error = await status_error_of(stub.Translate(request))
+            codes.append(error.code())
     # gRPC resets a call that arrives while it stops. This client has one call at a time.
     assert set(codes) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
     assert codes.count(grpc.StatusCode.CANCELLED) <= 1

@@ -12,10 +12,12 @@ import pytest_asyncio
 from dragoman.client import FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
+from tests.client_errors import error_of, refused, status_error_of
 from tests.integration.neighbours import other_requests, running_busy
 from tests.integration.servers import (
     Running,
     running_bundle,
+    streamed,
 )
 
 # One server for all tests of this module, and so one event loop.
@@ -45,8 +47,7 @@ def assert_invalid(error: TranslationError | None, field: str, *parts: str) -> N
 async def test_blank_texts_are_returned_as_they_are(server: Running, text: str) -> None:
     (item,) = (await server.client.translate([text])).translations
     assert (item.text, item.error) == (text, None)
-    events = [event async for event in server.client.stream(text)]
-    assert "".join(event for event in events if isinstance(event, str)) == text
+    assert (await streamed(server.client, text))[0] == text
 
 
 @pytest.mark.parametrize(
@@ -105,21 +106,18 @@ async def test_what_is_not_unicode_fails_its_item_only(server: Running) -> None:
     assert_invalid(bad.error, "contents[1]", "position 2 is not Unicode")
     assert (bad.text, bad.finish_reason) == ("", FinishReason.UNSPECIFIED)
     assert batch.request_id
-    with pytest.raises(TranslationError) as caught:
-        await anext(server.client.stream("ab\ud800"))
-    assert_invalid(caught.value, "content", "position 2 is not Unicode")
+    caught = await error_of(anext(server.client.stream("ab\ud800")))
+    assert_invalid(caught, "content", "position 2 is not Unicode")
 
 
 async def test_characters_that_grow_when_normalised_count_as_what_they_become(
     server: Running,
 ) -> None:
     ligature = "\ufdfa"  # NFKC makes 18 characters of it
-    with pytest.raises(TranslationError) as caught:
-        await server.client.translate(["A dog.", ligature * 6_000])
-    assert_invalid(caught.value, "contents[1]", "108,000", "100,000", "NFKC")
-    with pytest.raises(TranslationError) as caught:
-        await anext(server.client.stream(ligature * 6_000))
-    assert_invalid(caught.value, "content", "108,000", "100,000", "NFKC")
+    caught = await error_of(server.client.translate(["A dog.", ligature * 6_000]))
+    assert_invalid(caught, "contents[1]", "108,000", "100,000", "NFKC")
+    caught = await error_of(anext(server.client.stream(ligature * 6_000)))
+    assert_invalid(caught, "content", "108,000", "100,000", "NFKC")
     batch = await server.client.translate([ligature * 200], max_new_tokens=1)
     assert batch.translations[0].error is None
 
@@ -133,9 +131,8 @@ async def test_too_many_characters_in_all_texts(bundle_path: Path) -> None:
             (["ä" * 50_000] * 3 + ["."], "150,001"),
             (["\ufdfa" * 5_000] * 2, "180,000"),
         ):
-            with pytest.raises(TranslationError) as caught:
-                await server.client.translate(texts)
-            assert_invalid(caught.value, "contents", number, "150,000")
+            error = await error_of(server.client.translate(texts))
+            assert_invalid(error, "contents", number, "150,000")
 
 
 async def test_an_option_of_a_newer_contract_is_refused_not_ignored(server: Running) -> None:
@@ -143,10 +140,9 @@ async def test_an_option_of_a_newer_contract_is_refused_not_ignored(server: Runn
     request = pb.TranslateRequest(contents=["A dog."], options=options)
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = translation_pb2_grpc.TranslationServiceStub(channel)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Translate(request)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "does not know option number 50" in (caught.value.details() or "")
+        error = await status_error_of(stub.Translate(request))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "does not know option number 50" in (error.details() or "")
 
 
 # --- not found -----------------------------------------------------------------------------------
@@ -170,9 +166,7 @@ async def test_unknown_models_and_languages(server: Running, arguments: Any, mes
         server.client.translate(["A dog."], **arguments),
         anext(server.client.stream("A dog.", **arguments)),
     ):
-        with pytest.raises(TranslationError, match=message) as caught:
-            await call
-        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+        await refused(call, "NOT_FOUND", message)
 
 
 @pytest.mark.parametrize("source", ["en-GB", "EN-latn-us", "en-x-pirate", "eng-GB", "eng_Latn"])
@@ -187,9 +181,8 @@ async def test_a_region_is_served_by_its_language(server: Running, source: str) 
 async def test_an_unknown_method_is_unimplemented(server: Running) -> None:
     async with grpc.aio.insecure_channel(server.address) as channel:
         call: Any = channel.unary_unary("/dragoman.v1.TranslationService/Nothing")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(b"")
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        error = await status_error_of(call(b""))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_bytes_that_are_no_message(server: Running) -> None:
@@ -224,7 +217,5 @@ async def test_bytes_that_are_no_message_of_another_service(
 
 
 async def test_a_message_over_grpc_s_limit_has_no_retry_hint(server: Running) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await server.client.translate(["x" * 90_000] * 12)
-    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.retry_after_seconds is None
+    error = await refused(server.client.translate(["x" * 90_000] * 12), "RESOURCE_EXHAUSTED")
+    assert error.retry_after_seconds is None

@@ -1,18 +1,29 @@
 """The client retries calls and spreads them over servers by itself."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
+from dragoman.client import AsyncClient, Client, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.tokenizer import Tokenizer
 from service.fronts.dragoman.servicer import SERVICE
+from tests.client_errors import error_of, refused
 from tests.integration.neighbours import held_calls
-from tests.integration.servers import NO_HURRY, fake_runner, running_fake, server_process
+from tests.integration.servers import (
+    NO_HURRY,
+    ServerProcess,
+    fake_runner,
+    running_fake,
+    running_held,
+    server_process,
+    streamed,
+)
 
 BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to
 
@@ -37,68 +48,66 @@ async def test_calls_go_round_all_addresses(tokenizer: Tokenizer) -> None:
         assert [after - count for after, count in zip(calls(), before, strict=True)] == [5, 5]
 
 
+@contextlib.asynccontextmanager
+async def two_replicas(bundle: Path) -> AsyncIterator[tuple[AsyncClient, ServerProcess]]:
+    """A client of two servers, and the one of them that will go."""
+    async with (
+        server_process("--model", bundle, *NO_HURRY) as stays,
+        server_process("--model", bundle, *NO_HURRY) as goes,
+    ):
+        ports = [server.address.rpartition(":")[2] for server in (stays, goes)]
+        async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
+            yield client, goes
+
+
 async def test_a_replica_that_is_killed_under_load_costs_no_unary_call(bundle_path: Path) -> None:
     texts = ["A dog is running across the green field."]
-    async with (
-        server_process("--model", bundle_path, *NO_HURRY) as lives,
-        server_process("--model", bundle_path, *NO_HURRY) as dies,
-    ):
-        ports = [server.address.rpartition(":")[2] for server in (lives, dies)]
-        async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
-            expected = (await client.translate(texts)).translations
-            done = asyncio.Semaphore(0)
+    async with two_replicas(bundle_path) as (client, dies):
+        expected = (await client.translate(texts)).translations
+        done = asyncio.Semaphore(0)
 
-            async def work() -> None:
-                for _ in range(30):
-                    assert (await client.translate(texts)).translations == expected
-                    done.release()
+        async def work() -> None:
+            for _ in range(30):
+                assert (await client.translate(texts)).translations == expected
+                done.release()
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(8):
-                    group.create_task(work())
-                for _ in range(60):
-                    await done.acquire()
-                dies.process.kill()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(work())
+            for _ in range(60):
+                await done.acquire()
+            dies.process.kill()
 
 
 async def test_a_rolling_restart_loses_no_call_and_cuts_no_stream(bundle_path: Path) -> None:
     texts = ["A dog is running across the green field. Two men are playing the guitar."]
-    async with (
-        server_process("--model", bundle_path, *NO_HURRY) as stays,
-        server_process("--model", bundle_path, *NO_HURRY) as goes,
-    ):
-        ports = [server.address.rpartition(":")[2] for server in (stays, goes)]
-        async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
-            (expected,) = (await client.translate(texts)).translations
-            done = asyncio.Semaphore(0)
+    async with two_replicas(bundle_path) as (client, goes):
+        (expected,) = (await client.translate(texts)).translations
+        done = asyncio.Semaphore(0)
 
-            async def unary() -> None:
-                for _ in range(30):
-                    assert (await client.translate(texts)).translations == [expected]
-                    done.release()
+        async def unary() -> None:
+            for _ in range(30):
+                assert (await client.translate(texts)).translations == [expected]
+                done.release()
 
-            async def streaming() -> None:
-                for _ in range(30):
-                    *pieces, end = [event async for event in client.stream(texts[0])]
-                    assert "".join(map(str, pieces)) == expected.text
-                    assert isinstance(end, StreamEnd)
+        async def streaming() -> None:
+            for _ in range(30):
+                assert (await streamed(client, texts[0]))[0] == expected.text
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(6):
-                    group.create_task(unary())
-                    group.create_task(streaming())
-                for _ in range(60):
-                    await done.acquire()
-                goes.terminate()
-            assert await goes.end() == 0
+        async with asyncio.TaskGroup() as group:
+            for _ in range(6):
+                group.create_task(unary())
+                group.create_task(streaming())
+            for _ in range(60):
+                await done.acquire()
+            goes.terminate()
+        assert await goes.end() == 0
 
 
 async def test_a_server_that_is_not_there_is_unavailable_within_the_deadline() -> None:
     async with AsyncClient("127.0.0.1:1", timeout=60) as client:
-        with pytest.raises(TranslationError) as caught:
-            await client.translate(["A dog."])
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
-        assert caught.value.request_id == ""
+        error = await refused(client.translate(["A dog."]), "UNAVAILABLE")
+        assert error.request_id == ""
         with pytest.raises(TranslationError):
             await anext(client.stream("A dog."))
 
@@ -130,15 +139,9 @@ async def test_a_call_that_grpc_reset_while_a_server_stopped_is_sent_again() -> 
 
 
 async def test_a_deadline_of_the_client_ends_its_call(tokenizer: Tokenizer) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer) as server:
-        runner.hold()
-        with pytest.raises(TranslationError) as caught:
-            await server.client.translate(["A dog."], timeout=0.1)
-        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
-        with pytest.raises(TranslationError) as caught:
-            await anext(server.client.stream("A dog.", timeout=0.1))
-        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    async with running_held(tokenizer) as (server, _):
+        await refused(server.client.translate(["A dog."], timeout=0.1), "DEADLINE_EXCEEDED")
+        await refused(anext(server.client.stream("A dog.", timeout=0.1)), "DEADLINE_EXCEEDED")
 
 
 async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Tokenizer) -> None:
@@ -151,10 +154,6 @@ async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Token
                 "dragoman_requests_total", method=method, code="RESOURCE_EXHAUSTED"
             )
 
-        async def stream() -> str:
-            pieces = [piece async for piece in server.client.stream("Two men.")]
-            return "".join(piece for piece in pieces if isinstance(piece, str))
-
         def ask_in_a_thread() -> list[str]:
             with Client(server.address) as client:
                 pieces = list(client.stream("Two men."))
@@ -163,17 +162,16 @@ async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Token
 
         held = await held_calls(server, runner, 6)
         async with AsyncClient(server.address, patient=False) as hasty:
-            with pytest.raises(TranslationError, match="RESOURCE_EXHAUSTED") as caught:
-                await hasty.translate(["Two men."])
-        assert caught.value.retry_after_seconds is not None
+            error = await error_of(hasty.translate(["Two men."]), "RESOURCE_EXHAUSTED")
+        assert error.retry_after_seconds is not None
         asked = asyncio.ensure_future(server.client.translate(["Two men."]))
-        streamed = asyncio.ensure_future(stream())
+        streaming = asyncio.ensure_future(streamed(server.client, "Two men."))
         threaded = asyncio.ensure_future(asyncio.to_thread(ask_in_a_thread))
         while refused("Translate") < 2 or refused("StreamTranslate") < 2:
             await asyncio.sleep(0)
         runner.release()
         assert (await asked).translations[0].text == "Two men."
-        assert await streamed == "Two men."
+        assert (await streaming)[0] == "Two men."
         assert await threaded == ["Two men.", "Two men."]
         await asyncio.gather(*held)
 
@@ -182,9 +180,8 @@ async def test_a_timeout_covers_all_attempts(tokenizer: Tokenizer) -> None:
     runner = fake_runner(tokenizer)
     async with running_fake(runner, tokenizer, max_waiting=2) as server:
         held = await held_calls(server, runner, 6)
-        with pytest.raises(TranslationError) as caught:
-            await server.client.translate(["Two men."], timeout=0.3)
-        assert caught.value.code in (
+        error = await error_of(server.client.translate(["Two men."], timeout=0.3))
+        assert error.code in (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             grpc.StatusCode.DEADLINE_EXCEEDED,
         )

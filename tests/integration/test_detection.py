@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from dragoman.client import StreamEnd, TranslationError
+from dragoman.client import TranslationError
 from model.bundle.tokenizer import Tokenizer
-from service.observability.metrics import ServerMetrics
+from tests.client_errors import error_of, refused
 from tests.integration.http_client import post
-from tests.integration.servers import Running, any_ports, done, echoing, running
+from tests.integration.servers import Running, done, running_echoes, streamed
 
 ENGLISH = "A dog is running across the green field."
 GERMAN = "Ein Hund rennt über die grüne Wiese."
@@ -21,9 +21,7 @@ DUTCH = "Dit is een Nederlandse zin over het weer."
 @pytest.fixture
 async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
     """Models that echo their texts, English to German and back, and German to French."""
-    metrics, settings = ServerMetrics(), any_ports(http_port=0)
-    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en", "de-fr")
-    async with running(settings, metrics, registry) as made:
+    async with running_echoes(tokenizer, "en-de", "de-en", "de-fr", http_port=0) as made:
         yield made
 
 
@@ -55,11 +53,8 @@ async def test_a_text_in_the_target_language_is_returned_unchanged(server: Runni
     assert batch.translations[0].text == GERMAN
     assert batch.translations[0].num_source_tokens == 0
     assert batch.model == "en-de"
-    *pieces, end = [
-        event async for event in server.client.stream(GERMAN, target="de", source="auto")
-    ]
-    assert pieces == [GERMAN]
-    assert isinstance(end, StreamEnd)
+    text, end = await streamed(server.client, GERMAN, target="de", source="auto")
+    assert text == GERMAN
     assert (end.detected_language, end.model) == ("de", "")
 
 
@@ -75,20 +70,15 @@ async def test_an_empty_source_language_is_detected_only_where_there_is_a_choice
 
 
 async def test_a_stream_is_routed_by_its_text(server: Running) -> None:
-    events = server.client.stream(GERMAN, source="auto", target="en")
-    *pieces, end = [event async for event in events]
-    assert isinstance(end, StreamEnd)
+    text, end = await streamed(server.client, GERMAN, source="auto", target="en")
     assert (end.model, end.detected_language) == ("de-en", "de")
-    assert pieces
-    with pytest.raises(TranslationError, match="'nl'") as failed:
-        [event async for event in server.client.stream(DUTCH, source="auto", target="en")]
-    assert failed.value.field == "content"
+    assert text
+    error = await error_of(streamed(server.client, DUTCH, source="auto", target="en"), "'nl'")
+    assert error.field == "content"
 
 
 async def test_a_target_that_nothing_translates_into_fails_the_call(server: Running) -> None:
-    with pytest.raises(TranslationError) as failed:
-        await server.client.translate([GERMAN], source="auto", target="xx")
-    assert failed.value.code is grpc.StatusCode.NOT_FOUND
+    await refused(server.client.translate([GERMAN], source="auto", target="xx"), "NOT_FOUND")
     with pytest.raises(TranslationError, match="there is no model"):
         await server.client.translate([GERMAN], source="auto", target="de", model="none")
 

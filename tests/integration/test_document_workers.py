@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from dragoman.client import AsyncClient, Glossary, TranslationError
 from model.bundle.tokenizer import Tokenizer
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
+from tests.client_errors import refused
 from tests.factories import tiny_tokenizer
 from tests.integration import held_server
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.keyed import KeyFile
 from tests.integration.servers import (
     Running,
+    ServerProcess,
     any_ports,
-    echoing,
     fake_runner,
     python_process,
     running,
+    running_echoes,
     served,
 )
 from tests.unit.service.documents.hostile_readers import MODULE, Held, ended
@@ -87,9 +89,7 @@ async def test_a_document_of_many_parts_leaves_the_event_loop_to_others(
 ) -> None:
     parts = (f"This is the green house number {number}." for number in range(25_000))
     content = "\n\n".join(parts).encode()
-    metrics, settings = ServerMetrics(), any_ports()
-    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
-    async with running(settings, metrics, registry) as server:  # which watches the loop
+    async with running_echoes(tokenizer, "en-de", "de-en") as server:  # which watches the loop
         answer = await server.client.translate_document(
             content, "a.txt", source="auto", target="en"
         )
@@ -112,9 +112,7 @@ async def test_each_limit_has_its_error(tokenizer: Tokenizer, tmp_path: Path) ->
                 "content: reading it takes more memory than the server",
             ),
         ):
-            with pytest.raises(TranslationError, match=message) as caught:
-                await translate(server.client, content)
-            assert caught.value.code.name == code
+            await refused(translate(server.client, content), code, message)
         assert await translate(server.client, TEXT) == TEXT
         answer = await upload(server, b"grow")
         assert (answer.status, answer.json["error"]) == (
@@ -124,9 +122,7 @@ async def test_each_limit_has_its_error(tokenizer: Tokenizer, tmp_path: Path) ->
         async with AsyncClient(server.address, timeout=2) as hurried:
             call = asyncio.ensure_future(translate(hurried, held.content))
             process = await asyncio.to_thread(held.begun)
-            with pytest.raises(TranslationError) as caught:
-                await call
-        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            await refused(call, "DEADLINE_EXCEEDED")
         await asyncio.to_thread(ended, process)
         assert num_killed(server, "cancelled") == 1
 
@@ -160,27 +156,24 @@ async def test_a_call_that_can_t_succeed_reads_no_document(
         "other-model": file.add("other-model", models=["de-en"]),
         "low": file.add("low", max_priority="low"),
     }
-    metrics, settings = ServerMetrics(), any_ports(keys=str(tmp_path / "keys"), http_port=0)
-    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
-    async with running(settings, metrics, registry) as server:
+    settings = {"keys": str(tmp_path / "keys"), "http_port": 0}
+    async with running_echoes(tokenizer, "en-de", "de-en", **settings) as server:
 
-        async def refused(key: str, code: str, **arguments: Any) -> None:
+        async def refuses(key: str, code: str, **arguments: Any) -> None:
             chosen = {"source": "en", "target": "de", **arguments}
             async with AsyncClient(server.address, timeout=60, api_key=made[key]) as client:
-                with pytest.raises(TranslationError) as caught:
-                    await client.translate_document(b"\xff", "a.txt", **chosen)
-                assert caught.value.code.name == code
+                await refused(client.translate_document(b"\xff", "a.txt", **chosen), code)
 
         async with AsyncClient(server.address, api_key=made["exhausted"]) as client:
             await client.translate(["A"], source="en", target="de")
         for source in ("en", "auto"):
-            await refused("exhausted", "RESOURCE_EXHAUSTED", source=source)
-            await refused("other-model", "PERMISSION_DENIED", source=source)
-            await refused("other-model", "PERMISSION_DENIED", source=source, model="en-de")
-            await refused("low", "PERMISSION_DENIED", source=source, priority="high")
-            await refused("low", "NOT_FOUND", source=source, target="fr")
-            await refused("low", "NOT_FOUND", source=source, model="none")
-        await refused("low", "NOT_FOUND", glossary=Glossary(name="none"))
+            await refuses("exhausted", "RESOURCE_EXHAUSTED", source=source)
+            await refuses("other-model", "PERMISSION_DENIED", source=source)
+            await refuses("other-model", "PERMISSION_DENIED", source=source, model="en-de")
+            await refuses("low", "PERMISSION_DENIED", source=source, priority="high")
+            await refuses("low", "NOT_FOUND", source=source, target="fr")
+            await refuses("low", "NOT_FOUND", source=source, model="none")
+        await refuses("low", "NOT_FOUND", glossary=Glossary(name="none"))
         answer = await upload(server, b"\xff", x_api_key=made["exhausted"])
         assert answer.status == 429
         body = {"content": "/w==", "fileName": "a.txt", "targetLanguageCode": "de"}
@@ -188,40 +181,39 @@ async def test_a_call_that_can_t_succeed_reads_no_document(
         assert answer.status == 429
         assert num_read(server) == 0
         # Whether it is text is known only then.
-        await refused("low", "INVALID_ARGUMENT")
+        await refuses("low", "INVALID_ARGUMENT")
         assert num_read(server) == 1
 
 
 # --- the end -------------------------------------------------------------------------------------
 
 
-async def test_a_document_does_not_hold_the_end(tmp_path: Path) -> None:
-    tiny_tokenizer(tmp_path)
-    held = Held(tmp_path)
+@contextlib.asynccontextmanager
+async def held_call(
+    folder: Path,
+) -> AsyncIterator[tuple[ServerProcess, asyncio.Future[bytes], int]]:
+    """A server in a process, a call whose document is being read, and the worker that reads it."""
+    tiny_tokenizer(folder)
+    held = Held(folder)
     async with (
-        python_process(held_server.__file__, tmp_path) as server,
+        python_process(held_server.__file__, folder) as server,
         AsyncClient(server.address, timeout=100) as client,
     ):
         call = asyncio.ensure_future(translate(client, held.content))
-        process = await asyncio.to_thread(held.begun)
+        yield server, call, await asyncio.to_thread(held.begun)
+
+
+async def test_a_document_does_not_hold_the_end(tmp_path: Path) -> None:
+    async with held_call(tmp_path) as (server, call, process):
         server.terminate()
-        with pytest.raises(TranslationError) as caught:
-            await call
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await refused(call, "UNAVAILABLE")
         assert await server.end() == 0
         await asyncio.to_thread(ended, process)
     assert server.log[-1]["message"] == "stopped"
 
 
 async def test_a_server_that_is_killed_leaves_no_document_behind(tmp_path: Path) -> None:
-    tiny_tokenizer(tmp_path)
-    held = Held(tmp_path)
-    async with (
-        python_process(held_server.__file__, tmp_path) as server,
-        AsyncClient(server.address, timeout=100) as client,
-    ):
-        call = asyncio.ensure_future(translate(client, held.content))
-        process = await asyncio.to_thread(held.begun)
+    async with held_call(tmp_path) as (server, call, process):
         server.process.kill()
         await asyncio.to_thread(ended, process)
         with pytest.raises(TranslationError):

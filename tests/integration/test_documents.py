@@ -9,11 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.client import TranslationError
 from model.bundle.tokenizer import Tokenizer
-from service.observability.metrics import ServerMetrics
+from tests.client_errors import error_of
 from tests.integration.http_client import post
-from tests.integration.servers import Running, any_ports, echoing, running
+from tests.integration.servers import Running, running_echoes
 from tests.unit.service.documents import samples
 
 TEXT = b"A dog runs.\r\n\r\n- It barks!\r\n"
@@ -22,10 +21,8 @@ PAGE = b"<!doctype html>\n<title>A dog</title><p class=x>A <b>dog</b> runs.<p>A 
 
 @pytest.fixture
 async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
-    metrics = ServerMetrics()
-    settings = any_ports(http_port=0, max_request_characters=500)
-    registry = echoing(tokenizer, settings, metrics, "en-de", "de-en")
-    async with running(settings, metrics, registry) as made:
+    settings = {"http_port": 0, "max_request_characters": 500}
+    async with running_echoes(tokenizer, "en-de", "de-en", **settings) as made:
         yield made
 
 
@@ -102,8 +99,10 @@ async def test_over_http_the_file_is_base64(server: Running) -> None:
 async def test_errors_name_the_field(
     server: Running, content: bytes, name: str, arguments: dict[str, Any], field: str, reason: str
 ) -> None:
-    with pytest.raises(TranslationError, match=reason) as caught:
-        await server.client.translate_document(content, name, source="en", target="de", **arguments)
-    assert (caught.value.code, caught.value.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+    error = await error_of(
+        server.client.translate_document(content, name, source="en", target="de", **arguments),
+        reason,
+    )
+    assert (error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
     batch = await server.client.translate(["A dog."], source="en", target="de")
     assert batch.translations[0].error is None

@@ -15,7 +15,7 @@ from model.bundle.tokenizer import Tokenizer
 from service.memory.pairs import TextPair
 from service.memory.tmx import HEAD, TAIL, tmx_units
 from tests.integration.http_client import ask
-from tests.integration.servers import fake_runner, running_fake
+from tests.integration.servers import fake_runner, running_fake, running_held
 
 PAGE = "<p>A <b>dog</b> has 4 <i>legs</i> &amp; <a href='x'>runs</a>.</p>" * 30
 REQUESTS: dict[str, dict[str, Any]] = {
@@ -30,9 +30,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_a_large_request(tokenizer: Tokenizer, name: str) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer) as made:
-        runner.hold()
+    async with running_held(tokenizer) as (made, _):
         arguments = {"source": "en", "target": "de", **REQUESTS[name]}
         texts = arguments.pop("texts")
         calls = (made.client.translate(texts, timeout=3.0, **arguments) for _ in range(3))
@@ -42,9 +40,7 @@ async def test_a_large_request(tokenizer: Tokenizer, name: str) -> None:
 
 
 async def test_a_large_stream(tokenizer: Tokenizer) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer) as made:
-        runner.hold()
+    async with running_held(tokenizer) as (made, _):
         with contextlib.suppress(dragoman.TranslationError):
             async for _ in made.client.stream("A 5. " * 20_000, timeout=3.0):
                 pass

@@ -75,17 +75,31 @@ async def place_of_the_last(
     return begun.index((*tokenizer.encode(TEXT), tokenizer.eos_id))
 
 
-async def test_who_asks_once_does_not_wait_for_a_hundred_of_another(
-    runner: FakeRunner, tokenizer: Tokenizer
+EARLY, AT_THE_END = range(5), [NUM_CALLS]
+
+
+@pytest.mark.parametrize(
+    ("many_id", "last_id", "priority", "begins"),
+    [
+        pytest.param("many", "one", None, EARLY, id="one call beside a hundred of another"),
+        pytest.param("many", "many", None, AT_THE_END, id="a client's own in order"),
+        pytest.param("", "", None, AT_THE_END, id="without an id, the address is the client"),
+        pytest.param("", "not an id", None, AT_THE_END, id="an id that is none"),
+        pytest.param("many", "many", "high", EARLY, id="a high priority overtakes"),
+    ],
+)
+async def test_whose_call_comes_when(
+    runner: FakeRunner,
+    tokenizer: Tokenizer,
+    many_id: str,
+    last_id: str,
+    priority: str | None,
+    begins: Sequence[int],
 ) -> None:
-    assert await place_of_the_last(runner, tokenizer, "many", "one") < 5
+    assert await place_of_the_last(runner, tokenizer, many_id, last_id, priority) in begins
 
 
-async def test_one_client_s_own_come_in_order(runner: FakeRunner, tokenizer: Tokenizer) -> None:
-    assert await place_of_the_last(runner, tokenizer, "many", "many") == NUM_CALLS
-
-
-@pytest.mark.parametrize(("last_id", "begins"), [("one", range(5)), ("many", [NUM_CALLS])])
+@pytest.mark.parametrize(("last_id", "begins"), [("one", EARLY), ("many", AT_THE_END)])
 async def test_ids_of_one_key_share_what_it_gets(
     runner: FakeRunner, tokenizer: Tokenizer, tmp_path: Path, last_id: str, begins: Sequence[int]
 ) -> None:
@@ -94,20 +108,6 @@ async def test_ids_of_one_key_share_what_it_gets(
     write_keys(path, {stored.id: stored})
     place = await place_of_the_last(runner, tokenizer, "many", last_id, api_key=key, keys=str(path))
     assert place in begins
-
-
-async def test_without_an_id_the_address_is_the_client(
-    runner: FakeRunner, tokenizer: Tokenizer
-) -> None:
-    assert await place_of_the_last(runner, tokenizer, "", "") == NUM_CALLS
-
-
-async def test_an_id_that_is_none_is_not_believed(runner: FakeRunner, tokenizer: Tokenizer) -> None:
-    assert await place_of_the_last(runner, tokenizer, "", "not an id") == NUM_CALLS
-
-
-async def test_a_high_priority_overtakes(runner: FakeRunner, tokenizer: Tokenizer) -> None:
-    assert await place_of_the_last(runner, tokenizer, "many", "many", "high") < 5
 
 
 async def test_two_hundred_calls_that_are_repeated_at_once_keep_nobody_out(

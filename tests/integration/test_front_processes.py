@@ -20,6 +20,7 @@ from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
 from service.ports.grpc.front_processes.group import FrontProcesses
 from tests.certificates import CertificateFolder
+from tests.client_errors import status_error_of
 from tests.integration import servers
 from tests.integration.servers import Running, fake_runner, running_fake
 
@@ -93,9 +94,7 @@ async def test_errors_and_details_reach_the_client(tokenizer: Tokenizer) -> None
 
         async def failure(method: str, data: bytes) -> grpc.aio.AioRpcError:
             call: Any = channel.unary_unary(method)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call(data, metadata=[("x-request-id", "mine")])
-            return caught.value
+            return await status_error_of(call(data, metadata=[("x-request-id", "mine")]))
 
         translate = f"/{SERVICE}/Translate"
         invalid = await failure(translate, pb.TranslateRequest().SerializeToString())

@@ -6,14 +6,13 @@ import json
 import logging
 
 import grpc
-import pytest
 
-from dragoman.client import TranslationError
 from dragoman.v1 import translation_pb2, translation_pb2_grpc
 from model.bundle.tokenizer import Tokenizer
 from service.engine.engine import Engine
 from service.observability import logs
-from tests.integration.servers import Running, fake_runner, running_fake
+from tests.client_errors import refused
+from tests.integration.servers import Running, fake_runner, running_fake, running_held
 
 
 async def until_inside(server: Running, num_sentences: int) -> None:
@@ -27,9 +26,7 @@ async def until_inside(server: Running, num_sentences: int) -> None:
 async def test_a_cancelled_call_frees_its_rows_before_the_next_step(
     tokenizer: Tokenizer,
 ) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer) as made:
-        runner.hold()
+    async with running_held(tokenizer) as (made, runner):
         gone = asyncio.ensure_future(made.client.translate(["The children.", "The lake."]))
         stays = asyncio.ensure_future(made.client.translate(["A dog is running."]))
         await until_inside(made, 3)
@@ -41,8 +38,7 @@ async def test_a_cancelled_call_frees_its_rows_before_the_next_step(
         await asyncio.to_thread(runner.wait_until_blocked)
         before = len(runner.plans)
         gone.cancel()
-        while made.metric("dragoman_requests_total", method="Translate", code="CANCELLED") < 1:
-            await asyncio.sleep(0)
+        await made.until_cancelled()
         runner.release()
         assert (await stays).translations[0].text == "A dog is running."
         # A plan is noted when it is let through: the first is the step that was in flight when the
@@ -68,9 +64,7 @@ async def test_an_expired_call_frees_its_row_and_others_go_on(tokenizer: Tokeniz
         await asyncio.wait({late, inside}, return_when=asyncio.FIRST_COMPLETED)
         inside.cancel()
         await until_inside(made, 1)
-        with pytest.raises(TranslationError) as caught:
-            await late
-        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        await refused(late, "DEADLINE_EXCEEDED")
         # The client's clock and the server's run out at nearly the same time: whose does first
         # decides as what the server counts the call.
         while not any(
@@ -95,10 +89,7 @@ async def test_a_stream_that_is_closed_frees_its_row(tokenizer: Tokenizer) -> No
         await first
         await stream.aclose()
         # Before any further step: the rest of them might be quicker than the events.
-        while not made.metric(
-            "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
-        ):
-            await asyncio.sleep(0)
+        await made.until_cancelled("StreamTranslate")
         runner.release()
         assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
         assert made.metric("dragoman_rows_used", model="fake") == 0
@@ -123,10 +114,7 @@ async def test_a_client_that_does_not_read_and_goes_is_one_line_in_the_log(
                 for _ in range(100):
                     await made.client.list_models()
             call.cancel()
-            while not made.metric(
-                "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
-            ):
-                await asyncio.sleep(0)
+            await made.until_cancelled("StreamTranslate")
         await made.client.list_models()
     logs.close()
     entries = [json.loads(line) for line in log.getvalue().splitlines()]

@@ -19,7 +19,7 @@ from service.ports.http.contract_server import ContractServer
 from service.server import Server
 from tests.integration.http_client import ask, post, raw_post
 from tests.integration.http_serving import STREAM, TEXT, TRANSLATE, held, serving, unserved
-from tests.integration.servers import any_ports, fake_runner, running_fake, served
+from tests.integration.servers import any_ports, fake_runner, running_fake, running_held, served
 from tests.integration.test_going_away import until_inside
 
 
@@ -57,9 +57,7 @@ async def test_a_stream_is_events_that_join_to_the_translation(tokenizer: Tokeni
 
 
 async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer, http_port=0) as made:
-        runner.hold()
+    async with running_held(tokenizer, http_port=0) as (made, runner):
         pending = asyncio.ensure_future(post(made, STREAM, {"content": TEXT}))
         runner.allow(len(tokenizer.encode("A dog is running.")) + 2)
         await asyncio.to_thread(runner.wait_until_blocked)
@@ -218,9 +216,7 @@ async def test_a_broken_body_of_a_refused_request_gets_one_answer(
 
 
 async def test_a_call_beyond_the_limit_says_when_to_retry(tokenizer: Tokenizer) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer, http_port=0, max_concurrent_requests=1) as made:
-        runner.hold()
+    async with running_held(tokenizer, http_port=0, max_concurrent_requests=1) as (made, runner):
         first = asyncio.ensure_future(made.client.translate([TEXT]))
         await until_inside(made, 1)
         answer = await post(made, TRANSLATE, {"contents": [TEXT]})
@@ -232,9 +228,7 @@ async def test_a_call_beyond_the_limit_says_when_to_retry(tokenizer: Tokenizer) 
 
 
 async def test_a_deadline_ends_a_call(tokenizer: Tokenizer) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer, http_port=0) as made:
-        runner.hold()
+    async with running_held(tokenizer, http_port=0) as (made, runner):
         answer = await post(made, TRANSLATE, {"contents": [TEXT]}, grpc_timeout="300m")
         assert (answer.status, answer.json["code"]) == (504, 4)
         assert made.metric("dragoman_requests_total", method="Translate", code="DEADLINE_EXCEEDED")

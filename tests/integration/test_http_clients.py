@@ -21,7 +21,7 @@ from service.observability.metrics import ServerMetrics
 from service.ports.http.contract_server import ContractServer
 from tests.integration.http_client import raw_post
 from tests.integration.http_serving import STREAM, TEXT, TRANSLATE, held, serving, unserved
-from tests.integration.servers import fake_runner, running_fake
+from tests.integration.servers import fake_runner, running_fake, running_held
 from tests.integration.test_going_away import until_inside
 
 
@@ -112,8 +112,7 @@ async def test_a_client_that_goes_frees_its_rows(
         writer.write(raw_post(path, body))
         await until_inside(made, 1)
         writer.close()
-        while not made.metric("dragoman_requests_total", method=method, code="CANCELLED"):
-            await asyncio.sleep(0)
+        await made.until_cancelled(method)
         runner.release()
         assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
         assert made.metric("dragoman_rows_used", model="fake") == 0
@@ -124,9 +123,7 @@ async def test_a_client_that_goes_frees_its_rows(
 async def test_a_client_that_goes_after_more_bytes_frees_its_rows(
     tokenizer: Tokenizer, late: bytes, when: str
 ) -> None:
-    runner = fake_runner(tokenizer)
-    async with running_fake(runner, tokenizer, http_port=0) as made:
-        runner.hold()
+    async with running_held(tokenizer, http_port=0) as (made, runner):
         body = raw_post(TRANSLATE, json.dumps({"contents": [TEXT]}).encode())
         _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
         writer.write(body + late if when == "with the body" else body)
@@ -134,8 +131,7 @@ async def test_a_client_that_goes_after_more_bytes_frees_its_rows(
         if when == "after the body":
             writer.write(late)
         writer.close()
-        while not made.metric("dragoman_requests_total", method="Translate", code="CANCELLED"):
-            await asyncio.sleep(0)
+        await made.until_cancelled()
         runner.release()
         assert held(made) == (0, 0, 0, 0)
 
@@ -198,10 +194,7 @@ async def test_a_client_that_goes_within_a_stream_leaves_no_warning(
         writer.write(raw_post(STREAM, body))
         await reader.readuntil(b"data: ")
         writer.transport.abort()
-        while not made.metric(
-            "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
-        ):
-            await asyncio.sleep(0)
+        await made.until_cancelled("StreamTranslate")
     assert {record.levelname for record in caplog.records} <= {"DEBUG", "INFO"}
 
 
@@ -212,8 +205,7 @@ async def test_a_client_that_goes_while_it_sends(tokenizer: Tokenizer) -> None:
         while not made.metric("dragoman_requests_in_flight", method="Translate"):
             await asyncio.sleep(0)
         writer.close()
-        while not made.metric("dragoman_requests_total", method="Translate", code="CANCELLED"):
-            await asyncio.sleep(0)
+        await made.until_cancelled()
 
 
 async def test_slow_clients_are_disconnected() -> None:

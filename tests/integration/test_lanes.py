@@ -16,12 +16,18 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.client import AsyncClient, PairScore, StreamEnd, Translation
+from dragoman.client import AsyncClient, PairScore, Translation
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.bundle import Bundle
 from tests.factories import SENTENCES, tiny_bundle
-from tests.integration.servers import NO_HURRY, ServerProcess, needs_two_cores, server_process
+from tests.integration.servers import (
+    NO_HURRY,
+    ServerProcess,
+    needs_two_cores,
+    server_process,
+    streamed,
+)
 
 MAX_ROWS = 64
 MODEL = "wide"
@@ -109,9 +115,8 @@ async def check_translation(client: AsyncClient, text: str, expected: Translatio
 
 
 async def check_stream(client: AsyncClient, text: str, expected: Translation) -> None:
-    *pieces, end = [event async for event in client.stream(text)]
-    assert "".join(map(str, pieces)) == expected.text
-    assert isinstance(end, StreamEnd)
+    found, end = await streamed(client, text)
+    assert found == expected.text
     assert end.finish_reason is expected.finish_reason
     assert end.num_target_tokens == expected.num_target_tokens
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import grpc
-import pytest
-
-from dragoman.client import TranslationError
+from tests.client_errors import refused
 from tests.factories import tiny_bundle
 from tests.integration.servers import running_bundle
 
@@ -45,8 +42,4 @@ async def test_a_long_source_is_read_at_once(tmp_path: Path) -> None:
             client.score([(text, "Ein Hund.")], return_alignments="hard"),
             client.translate([text], return_alignments="soft"),
         ):
-            with pytest.raises(
-                TranslationError, match=r"return_alignments.*weighted sums"
-            ) as error:
-                await call
-            assert error.value.code is grpc.StatusCode.FAILED_PRECONDITION
+            await refused(call, "FAILED_PRECONDITION", r"return_alignments.*weighted sums")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.processes import cpu_seconds, mapped_bytes
-from dragoman.client import AsyncClient, Sampling, Search, StreamEnd, TranslationError
+from dragoman.client import AsyncClient, Sampling, Search, TranslationError
 from model.bundle.bundle import Bundle
 from service.settings import shipped_models
 from tests.factories import SENTENCES
@@ -25,6 +25,7 @@ from tests.integration.servers import (
     needs_two_cores,
     running_bundle,
     server_process,
+    streamed,
 )
 
 TWO = ("--threads", "2", "--model-processes", "2", *NO_HURRY)
@@ -37,10 +38,9 @@ async def translated(client: AsyncClient, *texts: str, **options: Any) -> object
     return (await client.translate(texts, **options)).translations
 
 
-async def streamed(client: AsyncClient, text: str) -> object:
-    *pieces, end = [event async for event in client.stream(text)]
-    assert isinstance(end, StreamEnd)
-    return "".join(map(str, pieces)), end.num_target_tokens
+async def stream_of(client: AsyncClient, text: str) -> object:
+    found, end = await streamed(client, text)
+    return found, end.num_target_tokens
 
 
 async def scored(client: AsyncClient, pair: tuple[str, str]) -> object:
@@ -58,7 +58,7 @@ def mixed_calls(client: AsyncClient) -> list[Coroutine[Any, Any, object]]:
         *(translated(client, text, return_alignments="soft") for text in SENTENCES),
         *(translated(client, text, search=beam, num_hypotheses=3) for text in SENTENCES),
         *(translated(client, text, search=sample, return_tokens=True) for text in SENTENCES),
-        *(streamed(client, text) for text in SENTENCES),
+        *(stream_of(client, text) for text in SENTENCES),
         *(scored(client, pair) for pair in PAIRS),
         *(attended(client, text) for text in SENTENCES[:2]),
         translated(client, *SENTENCES * 30),

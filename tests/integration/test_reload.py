@@ -31,6 +31,7 @@ from service.observability.metrics import ServerMetrics
 from service.ports.grpc.admin import AdminServer
 from service.server import Server
 from service.worker.memory import MIB, SERVER_BYTES, memory_need
+from tests.client_errors import status_error_of
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.replacing import SteadyLoad, change, model_processes, put, texts_of
 from tests.integration.servers import (
@@ -43,6 +44,7 @@ from tests.integration.servers import (
     running_bundle,
     served,
     server_process,
+    streamed,
 )
 
 pytestmark = needs_two_cores
@@ -178,11 +180,10 @@ async def test_only_the_admin_port_has_the_admin_service(bundle_path: Path) -> N
         running_bundle(bundle_path, admin_port=0, in_process=True) as server,
         grpc.aio.insecure_channel(server.address) as public,
     ):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await admin_pb2_grpc.AdminServiceStub(public).ReloadModel(
-                admin_pb2.ReloadModelRequest()
-            )
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        error = await status_error_of(
+            admin_pb2_grpc.AdminServiceStub(public).ReloadModel(admin_pb2.ReloadModelRequest())
+        )
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
         assert await reload(server) == (0, UNCHANGED.format(1))
         status, said = await reload(server, "tiny")
         assert status == 1
@@ -284,13 +285,11 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
             waiting = asyncio.ensure_future(stub.Translate(impatient, timeout=250))
             await until_in_flight(1)
             may_open.set()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await waiting
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert "weights.bin is missing" in str(caught.value.details())
+            error = await status_error_of(waiting)
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            assert "weights.bin is missing" in str(error.details())
         calls = [server.client.translate(["A dog."]) for _ in range(4)]
-        pieces = [piece async for piece in server.client.stream("A dog.")]
-        assert "".join(str(piece) for piece in pieces[:-1]) == "A dog."
+        assert (await streamed(server.client, "A dog."))[0] == "A dog."
         for batch in await asyncio.gather(*calls):
             assert batch.translations[0].text == "A dog."
         assert server.metric("dragoman_model_wakes_total", model="fake", result="failure") == 1

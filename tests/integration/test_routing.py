@@ -5,15 +5,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from dragoman.client import Search, StreamEnd, TranslationError
+from dragoman.client import Search, TranslationError
 from export.bundle_writer import ExportOptions, write_bundle
 from model.bundle.bundle import Bundle
 from service.settings import shipped_models
+from tests.client_errors import error_of, refused
 from tests.factories import export_source, random_model, tiny_config
-from tests.integration.servers import Running, done, needs_two_cores, running_bundle, server_process
+from tests.integration.servers import (
+    Running,
+    done,
+    needs_two_cores,
+    running_bundle,
+    server_process,
+    streamed,
+)
 
 TEXTS = [
     "She is reading a book. Two men are playing chess.",
@@ -65,9 +72,8 @@ async def test_a_text_goes_through_both_models_if_none_translates_directly(both:
         expected = [own if last == first else last for own, first, last in zip(*lines, strict=True)]
         assert result.text.split("\n") == expected
         assert result.num_source_tokens == middle.num_source_tokens
-        *pieces, end = [e async for e in client.stream(text, source="en", target="fr")]
-        assert "".join(map(str, pieces)) == result.text
-        assert isinstance(end, StreamEnd)
+        streamed_text, end = await streamed(client, text, source="en", target="fr")
+        assert streamed_text == result.text
         assert (end.model, end.pivot_model, end.pivot_language) == ("de-fr", "en-de", "de")
     assert pivoted.translations[2].text.count("\n") == TEXTS[2].count("\n")
     assert "https://example.org" in pivoted.translations[2].text
@@ -117,15 +123,14 @@ async def test_what_a_pivot_can_do_and_what_it_refuses(
         "Two men are playing chess.",
     ]
     assert all(len(s.hypotheses) == 2 and s.hypotheses[0].tokens for s in sentences)
-    with pytest.raises(TranslationError) as caught:
-        await client.translate(TEXTS, **pair, return_alignments="hard")
-    assert caught.value.field == "options.return_alignments"
-    with pytest.raises(TranslationError, match="it translates: de to fr, en to de") as caught:
-        await client.translate(TEXTS, **pair, allow_pivot=False)
-    assert caught.value.code is grpc.StatusCode.NOT_FOUND
-    with pytest.raises(TranslationError) as caught:
-        await client.score([("A dog.", "Un chien.")], **pair)
-    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+    error = await error_of(client.translate(TEXTS, **pair, return_alignments="hard"))
+    assert error.field == "options.return_alignments"
+    await refused(
+        client.translate(TEXTS, **pair, allow_pivot=False),
+        "NOT_FOUND",
+        "it translates: de to fr, en to de",
+    )
+    await refused(client.score([("A dog.", "Un chien.")], **pair), "NOT_FOUND")
     with pytest.raises(TranslationError, match=r"it translates: de to fr, en to de$"):
         await client.translate(TEXTS, source="fr", target="en")
     with pytest.raises(TranslationError, match=r"'A dog\.' is not a language code"):

@@ -13,11 +13,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dragoman.client import Client, Search, TranslationError
+from dragoman.client import Client, Search
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.bundle.bundle import Bundle
 from model.bundle.tokenizer import Tokenizer
+from tests.client_errors import refused, status_error_of
 from tests.integration.servers import Running, done, running_bundle
 
 # One server for all tests of this module, and so one event loop.
@@ -165,11 +166,9 @@ async def test_a_bad_pair_does_not_fail_the_others(server: Running) -> None:
 async def test_what_is_too_much_is_refused(
     server: Running, pairs: list[tuple[str, str]], field: str, description: str
 ) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await server.client.score(pairs)
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.field == field
-    assert description in caught.value.description
+    error = await refused(server.client.score(pairs), "INVALID_ARGUMENT")
+    assert error.field == field
+    assert description in error.description
 
 
 async def test_options_that_make_no_sense_are_refused(server: Running) -> None:
@@ -186,9 +185,10 @@ async def test_options_that_make_no_sense_are_refused(server: Running) -> None:
             (pb.ScoreOptions(priority=nine), "options.priority: .* value 9"),
             (newer, "options: this server does not know option number 31"),
         ):
-            with pytest.raises(grpc.aio.AioRpcError, match=message) as caught:
-                await stub.Score(pb.ScoreRequest(pairs=[pair], options=options))
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            error = await status_error_of(
+                stub.Score(pb.ScoreRequest(pairs=[pair], options=options)), message
+            )
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         aligned = pb.TranslateOptions(return_alignments=pb.ALIGNMENT_KIND_HARD)
         with pytest.raises(grpc.aio.AioRpcError, match=r"options.return_alignments: a stream"):
             async for _ in stub.StreamTranslate(
@@ -200,9 +200,7 @@ async def test_options_that_make_no_sense_are_refused(server: Running) -> None:
 
 
 async def test_a_score_that_comes_too_late_is_not_waited_for(server: Running) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await server.client.score([("a", "b")] * 1000, timeout=0.001)
-    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await refused(server.client.score([("a", "b")] * 1000, timeout=0.001), "DEADLINE_EXCEEDED")
     assert (await server.client.score(PAIRS)).scores[0].error is None
 
 
@@ -212,9 +210,7 @@ async def test_an_old_bundle_translates_and_says_how_it_could_score(old_server: 
     [model] = await client.list_models()
     assert not model.can_score
     for call in (client.score(PAIRS), client.translate([TEXT], return_alignments="hard")):
-        with pytest.raises(TranslationError, match="export its checkpoint again") as caught:
-            await call
-        assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+        await refused(call, "FAILED_PRECONDITION", "export its checkpoint again")
 
 
 async def test_a_graph_that_was_written_over_fails_scores_alone(
@@ -223,9 +219,7 @@ async def test_a_graph_that_was_written_over_fails_scores_alone(
     directory = Path(shutil.copytree(bundle.path, tmp_path / "bundle"))
     async with running_bundle(directory) as server:
         (directory / "scoring.onnx").write_bytes(b"another graph")
-        with pytest.raises(TranslationError) as caught:
-            await server.client.score(PAIRS)
-        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await refused(server.client.score(PAIRS), "UNAVAILABLE")
         assert (await server.client.translate([TEXT])).translations[0].error is None
 
 
@@ -280,19 +274,14 @@ async def test_the_command_names_bad_lines(server: Running, tmp_path: Path) -> N
         "dragoman: line 5: not valid UTF-8 at byte 1",
         "dragoman: line 6: 520 characters, the limit is 500",
     ]
-    (tmp_path / "two").write_text("a\nb\n")
-    (tmp_path / "one").write_text("a\n")
-    status, _, errors = await run(server, tmp_path / "two", tmp_path / "one")
-    assert (status, errors) == (
-        1,
-        f"dragoman: {tmp_path / 'one'} ends before line 2 of {tmp_path / 'two'}\n",
-    )
-    status, _, errors = await run(server, tmp_path / "one", tmp_path / "two")
-    assert (status, errors) == (
-        1,
-        f"dragoman: {tmp_path / 'one'} ends before {tmp_path / 'two'}\n",
-    )
-    status, _, errors = await run(server, tmp_path / "one", tmp_path / "nowhere")
-    assert (status, errors) == (1, f"dragoman: {tmp_path / 'nowhere'}: No such file or directory\n")
-    status, _, errors = await run(server, tmp_path / "one")
-    assert (status, errors) == (2, "dragoman: give two files, SOURCE and TARGET, or none\n")
+    one, two, nowhere = (tmp_path / name for name in ("one", "two", "nowhere"))
+    one.write_text("a\n")
+    two.write_text("a\nb\n")
+    for files, expected, message in (
+        ([two, one], 1, f"{one} ends before line 2 of {two}"),
+        ([one, two], 1, f"{one} ends before {two}"),
+        ([one, nowhere], 1, f"{nowhere}: No such file or directory"),
+        ([one], 2, "give two files, SOURCE and TARGET, or none"),
+    ):
+        status, _, errors = await run(server, *files)
+        assert (status, errors) == (expected, f"dragoman: {message}\n")

@@ -10,11 +10,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dragoman.client import FinishReason, Sampling, Search, TranslationError
+from dragoman.client import FinishReason, Sampling, Search
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
-from tests.integration.servers import Running, done, running_bundle
+from tests.client_errors import refused, status_error_of
+from tests.integration.servers import Running, done, running_bundle, streamed
 
 # One server for all tests of this module, and so one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -105,11 +106,11 @@ async def test_what_is_not_asked_for_is_not_sent(real: Running) -> None:
 async def test_bad_options_are_named_with_their_limit(
     real: Running, search: Search, others: dict[str, Any], field: str, limit: str
 ) -> None:
-    with pytest.raises(TranslationError) as caught:
-        await real.client.translate(["A dog."], search=search, **others)
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.field == field
-    assert limit in caught.value.description
+    caught = await refused(
+        real.client.translate(["A dog."], search=search, **others), "INVALID_ARGUMENT"
+    )
+    assert caught.field == field
+    assert limit in caught.description
     [fine] = (await real.client.translate(["A dog."])).translations
     assert fine.error is None
 
@@ -145,8 +146,7 @@ async def test_a_translation_goes_on_from_the_given_beginning(
 async def test_a_streamed_prefix_is_the_beginning_of_the_stream(real: Running) -> None:
     search = Search(target_prefix="Zwei Männer")
     [whole] = (await real.client.translate([TEXT], search=search)).translations
-    events = [event async for event in real.client.stream(TEXT, search=search)]
-    assert "".join(event for event in events if isinstance(event, str)) == whole.text
+    assert (await streamed(real.client, TEXT, search=search))[0] == whole.text
     assert whole.text.startswith("Zwei Männer")
 
 
@@ -177,18 +177,17 @@ async def test_a_value_of_a_newer_contract_is_refused(real: Running) -> None:
         stub = TranslationServiceStub(channel)
         for field, message in unknown.items():
             options = pb.TranslateOptions(search=pb.SearchOptions.FromString(message))
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.Translate(pb.TranslateRequest(contents=["A dog."], options=options))
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert field in (caught.value.details() or "")
+            error = await status_error_of(
+                stub.Translate(pb.TranslateRequest(contents=["A dog."], options=options))
+            )
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert field in (error.details() or "")
 
 
 async def test_a_stream_takes_no_beam(real: Running) -> None:
-    with pytest.raises(TranslationError) as caught:
-        async for _ in real.client.stream("A dog.", search=Search(beam_size=2)):
-            pass
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.field == "options.search.beam_size"
+    stream = streamed(real.client, "A dog.", search=Search(beam_size=2))
+    error = await refused(stream, "INVALID_ARGUMENT")
+    assert error.field == "options.search.beam_size"
     events = [event async for event in real.client.stream("A dog.", search=Search(beam_size=1))]
     assert len(events) > 1
 

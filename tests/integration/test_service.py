@@ -25,6 +25,7 @@ from service.engine.engine import Engine
 from service.engine.interface import EngineProgress
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
+from tests.client_errors import error_of, refused
 from tests.integration.servers import (
     Running,
     any_ports,
@@ -151,21 +152,16 @@ async def test_models_are_listed_in_order_of_preference_and_chosen_by_pair_or_na
         assert (await client.translate(["a"], source="EN", target="de")).model == "best"
         assert (await client.translate(["a"], target="fr")).model == "french"
         assert (await client.translate(["a"], model="other")).model == "other"
-        with pytest.raises(TranslationError, match=r"one of: de, fr") as ambiguous:
-            await client.translate(["a"], source="en")
-        assert ambiguous.value.field == "target_language_code"
+        error = await error_of(client.translate(["a"], source="en"), r"one of: de, fr")
+        assert error.field == "target_language_code"
         wrong: Any
         for wrong, message in (
             ({"model": "none"}, r"no model 'none'; there are: best, other, french"),
             ({"source": "de", "target": "en"}, r"'de' to 'en'; it translates: en to de, en to fr"),
             ({"model": "other", "target": "fr"}, r"model other .*it translates: en to de"),
         ):
-            with pytest.raises(TranslationError, match=message) as caught:
-                await client.translate(["a"], **wrong)
-            assert caught.value.code is grpc.StatusCode.NOT_FOUND
-        with pytest.raises(TranslationError, match="there are: best, other, french") as caught:
-            await client.get_model("none")
-        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+            await refused(client.translate(["a"], **wrong), "NOT_FOUND", message)
+        await refused(client.get_model("none"), "NOT_FOUND", "there are: best, other, french")
 
 
 async def test_many_languages_are_listed_in_few_bytes(tokenizer: Tokenizer) -> None:
@@ -196,14 +192,13 @@ async def test_many_languages_are_listed_in_few_bytes(tokenizer: Tokenizer) -> N
         assert list(models.models[1].source_language_codes) == list(codes)
         assert [list(group.models) for group in languages.groups] == [["fake"], ["many"]]
         assert max(models.ByteSize(), languages.ByteSize()) < 5000
-        with pytest.raises(TranslationError) as caught:
-            await made.client.translate(["a"], source="en", target="xx")
-        assert caught.value.code is grpc.StatusCode.NOT_FOUND
-        assert len(caught.value.message) < 500
-        with pytest.raises(TranslationError, match="must be given, one of: aa") as caught:
-            await made.client.translate(["a"], model="many", source="aa")
-        assert caught.value.field == "target_language_code"
-        assert len(caught.value.message) < 500
+        error = await refused(made.client.translate(["a"], source="en", target="xx"), "NOT_FOUND")
+        assert len(error.message) < 500
+        error = await error_of(
+            made.client.translate(["a"], model="many", source="aa"), "must be given, one of: aa"
+        )
+        assert error.field == "target_language_code"
+        assert len(error.message) < 500
 
 
 async def test_a_model_tells_its_limits(real: Running) -> None:

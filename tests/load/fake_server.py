@@ -13,13 +13,13 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from tests.no_memories import NoMemories
+from tests.only_translations import OnlyTranslations
 
 Behaviour = Callable[["FakeServer", int, Any], None]
 """Is given the server, the number of the call and its context; delays or aborts the call."""
 
 
-class FakeServer(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
+class FakeServer(OnlyTranslations, translation_pb2_grpc.TranslationServiceServicer):
     """Answers every text with itself, after calling `behaviour`."""
 
     def __init__(self, behaviour: Behaviour) -> None:
@@ -42,14 +42,6 @@ class FakeServer(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
     def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         return pb.ListModelsResponse(models=[pb.Model(name="fake", precision="none")])
 
-    def ListLanguages(
-        self, request: pb.ListLanguagesRequest, context: Any
-    ) -> pb.ListLanguagesResponse:
-        return pb.ListLanguagesResponse()
-
-    def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
-        return pb.Model(name="fake", precision="none")
-
     def Translate(self, request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
         self.options.append(request.options)
         self._behaviour(self, self._count(list(request.contents)), context)
@@ -59,22 +51,6 @@ class FakeServer(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
                 for text in request.contents
             ]
         )
-
-    def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        return pb.ScoreResponse()
-
-    def GetAttention(self, request: pb.AttentionRequest, context: Any) -> pb.AttentionResponse:
-        return pb.AttentionResponse()
-
-    def TranslateDocument(
-        self, request: pb.TranslateDocumentRequest, context: Any
-    ) -> pb.TranslateDocumentResponse:
-        return pb.TranslateDocumentResponse()
-
-    def DetectLanguage(
-        self, request: pb.DetectLanguageRequest, context: Any
-    ) -> pb.DetectLanguageResponse:
-        return pb.DetectLanguageResponse()
 
     def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Any

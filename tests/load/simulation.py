@@ -134,7 +134,6 @@ class Simulation:
         *,
         max_waiting: int = 4096,
         max_queue_seconds: float | None = None,
-        encode_token_budget: int = 512,
         lets_in: float = 0.0,
     ) -> None:
         self.cost = cost
@@ -144,9 +143,7 @@ class Simulation:
         )
         limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
         self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
-        self.scheduler = Scheduler(
-            [limits], bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
-        )
+        self.scheduler = Scheduler([limits], bos_id=2, eos_id=EOS, encode_token_budget=512)
         self.most_inside = 0
         self.wasted_tokens = 0
         self.steps: list[tuple[float, int, float]] = []  # end, rows, seconds of each

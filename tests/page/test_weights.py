@@ -12,9 +12,7 @@ import pytest
 
 from model.bundle.tokenizer import Tokenizer
 from tests.factories import tiny_bundle
-from tests.integration.servers import (
-    running_bundle,
-)
+from tests.integration.servers import running_bundle
 from tests.page.pages import DRAWN, TEXT, echoing, num_rows, opened, row_sums, until
 
 if TYPE_CHECKING:

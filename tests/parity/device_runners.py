@@ -10,12 +10,10 @@ import pytest
 from bench.gpu.host_stream import HostStream
 from model.bundle.bundle import Bundle
 from model.bundle.sessions import SessionSettings
-from service.domain.plan import StepOutput
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.stream import CudaStream
 from tests.factories import tiny_bundle
-from tests.runner_loops import rows_equal
 
 CPU = SessionSettings("cpu", intra_op_threads=1)
 MAX_ROWS = 24
@@ -55,10 +53,3 @@ def runners(bundle: Bundle) -> Iterator[tuple[DeviceRunner, OnnxRunner]]:
 
 def start(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(num_rows, 2, np.int64), np.zeros(num_rows, np.int32)
-
-
-def same(first: StepOutput, second: StepOutput) -> bool:
-    rows = range(len(first.top_ids))
-    return len(second.top_ids) == len(rows) and all(
-        rows_equal(first, row, second, row) for row in rows
-    )

@@ -12,9 +12,7 @@ import pytest
 from bench.gpu.host_stream import HostStream, open_on
 from bench.submission import submit
 from model.bundle.bundle import Bundle
-from service.domain.plan import (
-    ModelRunner,
-)
+from service.domain.plan import ModelRunner
 from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
 from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
@@ -26,8 +24,8 @@ from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.step import DeviceStep
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
-from tests.parity.device_runners import CPU, MAX_ROWS, bundle, device_runner, runners, same
-from tests.runner_loops import greedy_steps
+from tests.parity.device_runners import CPU, MAX_ROWS, bundle, device_runner, runners
+from tests.runner_loops import greedy_steps, same_steps
 
 __all__ = ["bundle", "runners"]  # fixtures
 
@@ -155,7 +153,7 @@ def test_a_graph_that_cannot_be_captured_is_run_without(
             )  # fmt: skip
         assert runner.num_captures == 0
         assert "no CUDA graph could be captured" in caplog.text
-        assert all(map(same, greedy_steps(runner, sources, 3), expected))
+        assert same_steps(greedy_steps(runner, sources, 3), expected)
         runner.close()
         caplog.clear()
 
@@ -173,5 +171,5 @@ def test_captures_leave_the_state_as_it_was(
     )
     assert captured.capture() == len(captured.captured_top_k) * len(device.buckets.sizes)
     model._step, kept = captured, model._step
-    assert all(map(same, greedy_steps(device, sources, 3), expected))
+    assert same_steps(greedy_steps(device, sources, 3), expected)
     model._step = kept

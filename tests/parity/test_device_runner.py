@@ -25,19 +25,18 @@ from service.runtime.cuda import caches as device_caches
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.staging import Staging
 from tests.factories import random_sources, tiny_bundle, with_limits
-from tests.parity.device_runners import (
-    CPU,
-    MAX_ROWS,
-    bundle,
-    runners,
+from tests.parity.device_runners import CPU, MAX_ROWS, bundle, runners, start
+from tests.runner_loops import (
+    NO_ROWS,
+    first_plan,
+    follow_ups,
+    greedy_steps,
+    rows_equal,
     same,
-    start,
+    same_steps,
 )
-from tests.runner_loops import follow_ups, greedy_steps, rows_equal
 
 __all__ = ["bundle", "runners"]  # fixtures
-
-NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
 def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput:
@@ -52,19 +51,16 @@ def test_greedy_is_the_other_runners_bit_by_bit(
 ) -> None:
     for count in (1, 3, 8, 20):
         sources = random_sources(bundle.config, count, seed=count)
-        pairs = [greedy_steps(runner, sources, 15) for runner in runners]
-        assert all(same(*outputs) for outputs in zip(*pairs, strict=True))
+        assert same_steps(*(greedy_steps(runner, sources, 15) for runner in runners))
 
 
 def test_a_step_follows_with_the_same_bits(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
     sources = random_sources(bundle.config, 3, seed=5)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    plan = StepPlan((), items, np.full(3, 2), np.zeros(3, np.int32))
     wanted = greedy_steps(runners[1], sources, 6)
     for runner in runners:
-        assert all(map(same, follow_ups(runner, plan, 6), wanted))
+        assert same_steps(follow_ups(runner, first_plan(sources), 6), wanted)
 
 
 def test_plans_at_random(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
@@ -111,8 +107,7 @@ def test_rows_that_change_places_do_so_at_once(
     """Rows move in a cycle, for any number of bytes copied at a time."""
     monkeypatch.setattr(device_caches, "MAX_COPIED", max_copied)
     sources = random_sources(bundle.config, 5, seed=3, max_length=30)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    both(runners, StepPlan((), items, *start(5)))
+    both(runners, first_plan(sources))
     for position in range(1, 9):
         both(runners, StepPlan((), (), np.arange(5) + 7, np.full(5, position, np.int32)))
     lengths = (9, 4, 9, 0, 7)
@@ -129,8 +124,7 @@ def test_adjustments_and_their_end(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
     sources = random_sources(bundle.config, 3, seed=5)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    free = both(runners, StepPlan((), items, *start(3), top_k=1))
+    free = both(runners, first_plan(sources, top_k=1))
     forbidden = free.top_ids[:, 0].copy()
     adjusted = both(
         runners,
@@ -151,8 +145,7 @@ def test_a_chained_row_goes_on_with_its_own_best_token(
     device, plain = runners
     sources = random_sources(bundle.config, 6, seed=8)
     expected = greedy_steps(plain, sources, 12)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    futures: list[Future[StepOutput]] = [device.submit(StepPlan((), items, *start(6), top_k=8))]
+    futures: list[Future[StepOutput]] = [device.submit(first_plan(sources, top_k=8))]
     chained = np.ones(6, np.bool_)
     for step in range(1, 12):
         positions = np.full(6, step, np.int32)
@@ -191,10 +184,6 @@ def test_rows_that_go_on_cost_the_host_nothing(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, _ = runners
-    items = [
-        EncodeItem((row,), source)
-        for row, source in enumerate(random_sources(bundle.config, 6, seed=4))
-    ]
     sent: list[list[int]] = []
     caches = device._model._caches
     set_rows = caches.set_rows
@@ -204,7 +193,7 @@ def test_rows_that_go_on_cost_the_host_nothing(
         set_rows(rows, values, staging)
 
     monkeypatch.setattr(caches, "set_rows", count)
-    device.execute(StepPlan((), items, *start(6)))
+    device.execute(first_plan(random_sources(bundle.config, 6, seed=4)))
     sent.clear()
 
     def go_on(count: int) -> StepPlan:
@@ -230,7 +219,7 @@ def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
     # Neighbours in memory: what the first wrote behind its last place would be the second's first.
     sources = random_sources(bundle.config, 2, seed=21)
     late = [EncodeItem((1,), sources[1])]
-    device.execute(StepPlan((), [EncodeItem((0,), sources[0])], *start(1)))
+    device.execute(first_plan(sources[:1]))
     chained = np.ones(1, np.bool_)
     for _ in range(5):
         device.execute(StepPlan((), (), *start(1), chained=chained))
@@ -256,7 +245,7 @@ def test_a_plan_that_fails_fails_alone(
     failed = device.submit(wrong)
     with pytest.raises(Exception, match=r"1000000000"):
         failed.result()
-    assert all(map(same, before, greedy_steps(device, sources, 6)))
+    assert same_steps(before, greedy_steps(device, sources, 6))
 
 
 def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
@@ -269,5 +258,5 @@ def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
     assert device.buckets.largest == 32  # with room for rows that nobody uses
     assert device.num_captures == 0  # there is no GPU
     assert device.arena_bytes == 0
-    no_rows = device.execute(StepPlan((), (), *NOTHING))
+    no_rows = device.execute(StepPlan((), (), *NO_ROWS))
     assert no_rows.top_ids.shape == (0, device.limits.top_k)

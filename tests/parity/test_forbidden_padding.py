@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bench.submission import answers_of
 from export.parity import check_parity
 from model.bundle.bundle import Bundle
 from model.bundle.config import ConfigError, ModelConfig
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from model.network.transformer import Transformer
-from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
-from service.engine.engine import Engine, EngineConfig
+from service.domain.requests import GenerationResult, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
+from tests.engine_searches import search_all
 from tests.factories import SENTENCES, random_model, random_sources, tiny_bundle, tiny_config
 
 PAD = 0
@@ -43,11 +42,8 @@ def bundle(
 async def search(
     bundle: Bundle, sources: list[tuple[int, ...]], beam_size: int, max_rows: int
 ) -> list[GenerationResult]:
-    engine = Engine(
-        OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1), EngineConfig(max_waiting=1000)
-    )
-    options = SearchOptions(beam_size=beam_size)
-    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
+    runner = OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1)
+    return await search_all(bundle, runner, sources, SearchOptions(beam_size=beam_size))
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 
-from bench.submission import answers_of
 from dragoman.client import Search
 from export.bundle_writer import ExportOptions
 from export.huggingface.writer import write_huggingface
@@ -22,15 +21,14 @@ from model.bundle.piece_tokenizer import PieceTokenizer
 from model.network.checkpoint import save_checkpoint
 from service.domain.requests import (
     FinishReason,
-    GenerationRequest,
     GenerationResult,
     SearchOptions,
 )
-from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests import foreign_models
+from tests.engine_searches import search_all
 from tests.factories import random_model, tiny_config, tiny_tokenizer
-from tests.integration.servers import running_bundle
+from tests.integration.servers import running_bundle, streamed
 
 MAX_NEW_TOKENS = 25
 
@@ -100,13 +98,8 @@ async def search(
 async def run(
     case: Case, sources: Sequence[Sequence[int]], options: SearchOptions
 ) -> list[GenerationResult]:
-    config = case.bundle.config
-    engine = Engine(
-        OnnxRunner(case.bundle, max_rows=32, intra_op_threads=1),
-        EngineConfig(bos_id=config.bos_id, eos_id=config.eos_id, max_waiting=1000),
-    )
-    requests = [GenerationRequest(tuple(source), options) for source in sources]
-    return await answers_of(engine, requests)
+    runner = OnnxRunner(case.bundle, max_rows=32, intra_op_threads=1)
+    return await search_all(case.bundle, runner, [tuple(source) for source in sources], options)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -203,10 +196,10 @@ async def test_a_served_text_is_that_of_transformers(case: Case) -> None:
         # Two sentences: what opens a translation opens each of them.
         [found] = (await real.client.translate([f"{text} {text}"], return_tokens=True)).translations
         assert [s.hypotheses[0].text for s in found.sentences] == [shown, shown]
-        streamed = [piece async for piece in real.client.stream(text) if isinstance(piece, str)]
-        assert "".join(streamed) in streamable
+        streamed_text, _ = await streamed(real.client, text)
+        assert streamed_text in streamable
         [one] = (await real.client.translate([text], search=Search(beam_size=1))).translations
-        assert one.text == "".join(streamed)
+        assert one.text == streamed_text
         [described] = await real.client.list_models()
         search = case.bundle.search
         assert described.default_search.beam_size == search["beam_size"]

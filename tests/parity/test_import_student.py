@@ -21,7 +21,7 @@ from model.evaluation.search import greedy_search
 from service.runtime.cpu.runner import OnnxRunner
 from tests.foreign_models import TEXTS
 from tests.integration.servers import running_bundle
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import greedy_steps, same_row
 from tests.students import (
     VOCAB_SIZE,
     lexicon,
@@ -30,6 +30,7 @@ from tests.students import (
     write_student,
 )
 
+SMALL: dict[str, Any] = {"d_model": 64, "ffn_dim": 96, "num_encoder_layers": 2}
 SIZES: list[tuple[str, dict[str, Any]]] = [
     ("student-tiny", {}),
     ("student-base-memory", {}),
@@ -39,11 +40,16 @@ SIZES: list[tuple[str, dict[str, Any]]] = [
 NUM_SENTENCES = 10
 
 
+def known_words() -> sentencepiece.SentencePieceProcessor:
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    return known
+
+
 def sentences(count: int) -> list[str]:
     """Words that the vocabulary knows: fxtranslate cuts unknown characters otherwise."""
     draw = np.random.default_rng(0)
-    known = sentencepiece.SentencePieceProcessor()
-    known.LoadFromSerializedProto(vocabulary())
+    known = known_words()
     words = [word for text in TEXTS for word in text.split()]
     words = [word for word in words if 1 not in known.encode(word)]
     return [" ".join(draw.choice(words, draw.integers(1, 9)).tolist()) for _ in range(count)]
@@ -51,8 +57,7 @@ def sentences(count: int) -> list[str]:
 
 def write(path: Path, size: str, fields: dict[str, Any]) -> None:
     """A random student, whose scales fit what it is to translate."""
-    known = sentencepiece.SentencePieceProcessor()
-    known.LoadFromSerializedProto(vocabulary())
+    known = known_words()
     sources = [[*known.encode(text), 0] for text in sentences(NUM_SENTENCES)]
     write_student(path, random_student(student_config(size, **fields)), sources)
 
@@ -75,12 +80,9 @@ def test_translations_are_those_of_fxtranslate(
 @pytest.mark.parametrize("tying", ["all", "target"])
 def test_shortlists_are_those_of_fxtranslate(tmp_path: Path, tying: str) -> None:
     pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
-    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2, embedding_tying=tying)
-    model = random_student(student_config("student-tiny", **fields))
+    model = random_student(student_config("student-tiny", **SMALL, embedding_tying=tying))
     model.output_projection.bias.data[0] = -1.0  # few texts end at once
-    known = sentencepiece.SentencePieceProcessor()
-    known.LoadFromSerializedProto(vocabulary())
-    some = sentences(4)
+    known, some = known_words(), sentences(4)
     write_student(tmp_path / "ende", model, [[*known.encode(text), 0] for text in some])
     draw = np.random.default_rng(5)
     lists = [draw.integers(0, VOCAB_SIZE, 6).tolist() for _ in range(VOCAB_SIZE)]
@@ -108,8 +110,7 @@ def test_a_wrong_network_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_imported_whole(tmp_path: Path, precision: str) -> None:
     """The bundle is proven against the network, and a row of it doesn't depend on others."""
-    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
-    write(tmp_path / "ende", "student-tiny", fields)
+    write(tmp_path / "ende", "student-tiny", SMALL)
     options = ExportOptions(precision)
     made = import_directory(
         tmp_path / "ende",
@@ -135,14 +136,12 @@ def test_imported_whole(tmp_path: Path, precision: str) -> None:
     together = greedy_steps(runner, sources, 8, start)
     for row, source in enumerate(sources):
         alone = greedy_steps(runner, [source], 8, start)
-        pairs = zip(together, alone, strict=True)
-        assert all(rows_equal(many, row, one, 0) for many, one in pairs)
+        assert same_row(together, row, alone, 0)
 
 
 async def test_served(tmp_path: Path) -> None:
     """Translations are the network's, and decoder self-attention is refused by name."""
-    fields = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
-    model = random_student(student_config("student-tiny", **fields))
+    model = random_student(student_config("student-tiny", **SMALL))
     model.output_projection.bias.data[0] = -1.0  # few texts end at once
     write_student(tmp_path / "ende", model)
     import_directory(tmp_path / "ende", tmp_path / "bundle", ExportOptions("fp32"), num_sentences=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import pytest
 from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_sources, tiny_bundle, with_limits
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import (
+    NO_ROWS,
+    first_plan,
+    greedy_steps,
+    rows_equal,
+    same,
+    same_row,
+    same_steps,
+)
 
 # Widths that are no multiple of any vector's length, among others.
 SHAPES: list[dict[str, Any]] = [
@@ -48,8 +57,7 @@ def test_alone_or_among_many(runner: OnnxRunner) -> None:
     together = greedy_steps(runner, sources, 6)
     for row in range(0, 64, 3):
         alone = greedy_steps(runner, [sources[row]], 6)
-        for step in range(6):
-            assert rows_equal(together[step], row, alone[step], 0)
+        assert same_row(together, row, alone, 0)
 
 
 def test_in_batches_of_any_size_and_order(runner: OnnxRunner) -> None:
@@ -60,20 +68,17 @@ def test_in_batches_of_any_size_and_order(runner: OnnxRunner) -> None:
         picked = generator.permutation(40)[:size]
         outputs = greedy_steps(runner, [sources[i] for i in picked], 4)
         for row, original in enumerate(picked):
-            for step in range(4):
-                assert rows_equal(outputs[step], row, reference[step], original)
+            assert same_row(outputs, row, reference, original)
 
 
 def test_encoded_together_or_singly(runner: OnnxRunner) -> None:
     """The first step's output shows the whole encoder output."""
     sources = sources_for(runner, 24, seed=3)
-    start = np.full(24, 2, np.int64), np.zeros(24, np.int32)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    together = runner.execute(StepPlan((), items, *start))
-    for item in items:
-        runner.execute(StepPlan((), [item], start[0][:0], start[1][:0]))
-    singly = runner.execute(StepPlan((), (), *start))
-    assert all(rows_equal(together, row, singly, row) for row in range(24))
+    plan = first_plan(sources)
+    together = runner.execute(plan)
+    for item in plan.encodes:
+        runner.execute(StepPlan((), [item], *NO_ROWS))
+    assert same(together, runner.execute(replace(plan, encodes=())))
 
 
 def test_joining_late_leaving_early_and_moving(runner: OnnxRunner) -> None:
@@ -97,7 +102,7 @@ def test_joining_late_leaving_early_and_moving(runner: OnnxRunner) -> None:
                     copies.append(RowCopy(len(rows), row, 0, len(last[1])))
                     rows[row] = last
         for copy in copies:  # one at a time: a moved row may move again
-            runner.execute(StepPlan([copy], (), np.zeros(0, np.int64), np.zeros(0, np.int32)))
+            runner.execute(StepPlan([copy], (), *NO_ROWS))
         while waiting and len(rows) < 12 and generator.random() < 0.6:
             source = waiting.pop()
             encodes.append(EncodeItem((len(rows),), sources[source]))
@@ -125,10 +130,8 @@ def test_whatever_the_number_of_threads(
         greedy_steps(OnnxRunner(bundle, intra_op_threads=threads), sources, 5)
         for threads in (1, 2, 3)
     ]
-    for step in range(5):
-        for row in range(20):
-            assert rows_equal(outputs[0][step], row, outputs[1][step], row)
-            assert rows_equal(outputs[0][step], row, outputs[2][step], row)
+    assert same_steps(outputs[0], outputs[1])
+    assert same_steps(outputs[0], outputs[2])
 
 
 def test_buffer_length_does_not_matter(tmp_path: Path) -> None:
@@ -137,6 +140,4 @@ def test_buffer_length_does_not_matter(tmp_path: Path) -> None:
     short = with_limits(bundle, max_source_positions=16, max_target_positions=8)
     small = OnnxRunner(short, max_rows=7, intra_op_threads=1)
     large = OnnxRunner(bundle, max_rows=64, intra_op_threads=1)
-    pairs = zip(greedy_steps(small, sources, 8), greedy_steps(large, sources, 8), strict=True)
-    for first, second in pairs:
-        assert all(rows_equal(first, row, second, row) for row in range(7))
+    assert same_steps(greedy_steps(small, sources, 8), greedy_steps(large, sources, 8))

@@ -13,19 +13,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.submission import answers_of
 from model.bundle.bundle import Bundle
+from model.bundle.padding import pad_right
 from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.network.transformer import Transformer
 from service.domain.requests import (
     FinishReason,
-    GenerationRequest,
     GenerationResult,
     SearchOptions,
 )
 from service.domain.requests import Hypothesis as Found
-from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
+from tests.engine_searches import search_all
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
 NEAR_TIE = 1e-4
@@ -61,12 +60,8 @@ SEARCHES = [
 async def search(
     bundle: Bundle, sources: Sequence[tuple[int, ...]], options: SearchOptions, max_rows: int
 ) -> list[GenerationResult]:
-    engine = Engine(
-        OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1),
-        # Places are counted in rows.
-        EngineConfig(max_waiting=2 * len(sources) * options.beam_size),
-    )
-    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
+    runner = OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1)
+    return await search_all(bundle, runner, sources, options)
 
 
 def reference(
@@ -82,9 +77,7 @@ def reference(
     found: list[list[ReferenceHypothesis]] = []
     for start in range(0, len(sources), 100):
         some = sources[start : start + 100]
-        source_ids = torch.zeros(len(some), max(map(len, some)), dtype=torch.long)
-        for row, source in enumerate(some):
-            source_ids[row, : len(source)] = torch.tensor(source)
+        source_ids = torch.from_numpy(pad_right(some, model.config.pad_id))
         if options.beam_size == 1:
             found += [[hypothesis] for hypothesis in greedy_search(model, source_ids)]
         else:

@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.submission import answers_of
 from model.bundle.bundle import Bundle
+from model.bundle.padding import pad_right
 from model.evaluation.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.network.checkpoint import Checkpoint
 from model.network.transformer import Transformer
-from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
-from service.engine.engine import Engine, EngineConfig
+from service.domain.requests import GenerationResult, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
+from tests.engine_searches import search_all
 
 SENTENCES = (Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines()
 NEAR_TIE = 1e-4
@@ -92,14 +92,8 @@ async def search_with_engine(
     bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
 ) -> list[GenerationResult]:
     """Search every source, with as many at a time as fit into `rows`."""
-    options = SearchOptions(beam_size=beam_size)
-    config = EngineConfig(
-        bos_id=bundle.config.bos_id,
-        eos_id=bundle.config.eos_id,
-        max_waiting=2 * beam_size * len(sources),
-    )
-    engine = Engine(OnnxRunner(bundle, max_rows=rows, intra_op_threads=1), config)
-    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
+    runner = OnnxRunner(bundle, max_rows=rows, intra_op_threads=1)
+    return await search_all(bundle, runner, sources, SearchOptions(beam_size=beam_size))
 
 
 def tokens_of(result: GenerationResult, eos_id: int) -> Tokens:
@@ -112,9 +106,7 @@ def search_with_reference(
     model: Transformer, sources: Sequence[Tokens], beam_size: int
 ) -> list[Tokens]:
     """The tokens of the reference's best hypothesis of every source, with EOS if it came to it."""
-    source_ids = torch.full((len(sources), max(map(len, sources))), model.config.pad_id)
-    for row, source in enumerate(sources):
-        source_ids[row, : len(source)] = torch.tensor(source)
+    source_ids = torch.from_numpy(pad_right(sources, model.config.pad_id))
     best: list[ReferenceHypothesis]
     if beam_size == 1:
         best = greedy_search(model, source_ids)

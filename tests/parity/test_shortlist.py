@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from model.bundle.sessions import SessionSettings
 from model.bundle.shortlist import load_shortlist
 from model.evaluation.search import BeamOptions, beam_search, greedy_search
 from service.domain.plan import EncodeItem, RowCopy, StepOutput, StepPlan
-from service.domain.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.domain.requests import GenerationRequest, SearchOptions
 from service.domain.sampling import Sampling
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
+from tests.engine_searches import search_all
 from tests.factories import (
     random_model,
     random_shortlist,
@@ -28,7 +30,16 @@ from tests.factories import (
     tiny_bundle,
     tiny_config,
 )
-from tests.runner_loops import follow_ups, rows_equal
+from tests.runner_loops import (
+    NO_ROWS,
+    first_plan,
+    follow_ups,
+    greedy_steps,
+    rows_equal,
+    same_row,
+    same_steps,
+    steps_from,
+)
 
 SHAPES: list[dict[str, Any]] = [
     {},
@@ -56,38 +67,27 @@ def listed_by(bundle: Bundle, source: Sequence[int]) -> list[int]:
     return [int(i) for i in shortlist.target_ids(source)]
 
 
-def first_plan(sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()) -> StepPlan:
-    items = [
-        EncodeItem((row,), source, exact=bool(exact) and exact[row])
-        for row, source in enumerate(sources)
-    ]
-    return StepPlan((), items, np.full(len(sources), 2), np.zeros(len(sources), np.int32))
-
-
-def steps(
-    runner: OnnxRunner, sources: Sequence[tuple[int, ...]], exact: Sequence[bool] = ()
-) -> list[StepOutput]:
-    """Greedy steps of sources in the first rows, from the next on."""
-    plan = first_plan(sources, exact)
-    outputs = [runner.execute(plan)]
-    for _ in range(NUM_STEPS - 1):
-        plan = plan.followed_by(outputs[-1])
-        outputs.append(runner.execute(plan))
-    return outputs
+def exact_plan(sources: Sequence[tuple[int, ...]], exact: Sequence[bool]) -> StepPlan:
+    """The first step of sources, some of which choose from the whole vocabulary."""
+    plan = first_plan(sources)
+    encodes = [replace(item, exact=each) for item, each in zip(plan.encodes, exact, strict=True)]
+    return replace(plan, encodes=encodes)
 
 
 def test_alone_or_among_many(bundle: Bundle) -> None:
     """Bit for bit, and every choice is listed."""
     runner = OnnxRunner(bundle, max_rows=40, intra_op_threads=2)
     sources = random_sources(bundle.config, 40, seed=1, max_length=24)
-    together = steps(runner, sources)
+    together = greedy_steps(runner, sources, NUM_STEPS)
     for row in range(0, 40, 3):
-        alone = steps(OnnxRunner(bundle, max_rows=1, intra_op_threads=1), [sources[row]])
-        again = steps(runner, [sources[row]])  # in the buffer of those before
+        alone = greedy_steps(
+            OnnxRunner(bundle, max_rows=1, intra_op_threads=1), [sources[row]], NUM_STEPS
+        )
+        again = greedy_steps(runner, [sources[row]], NUM_STEPS)  # in the buffer of those before
         listed = listed_by(bundle, sources[row])
-        for many, one, other in zip(together, alone, again, strict=True):
-            assert rows_equal(many, row, one, 0)
-            assert rows_equal(many, row, other, 0)
+        assert same_row(together, row, alone, 0)
+        assert same_row(together, row, again, 0)
+        for one in alone:
             assert set(one.top_ids[0].tolist()) <= set(listed)
 
 
@@ -95,14 +95,12 @@ def test_beside_rows_that_choose_from_the_whole_vocabulary(bundle: Bundle) -> No
     runner = OnnxRunner(bundle, max_rows=12, intra_op_threads=1)
     sources = random_sources(bundle.config, 12, seed=2, max_length=24)
     exact = [row % 3 == 1 for row in range(12)]
-    mixed = steps(runner, sources, exact)
-    listed = steps(runner, sources)
+    mixed = steps_from(runner, exact_plan(sources, exact), NUM_STEPS)
+    listed = greedy_steps(runner, sources, NUM_STEPS)
     plain = SessionSettings(intra_op_threads=1, uses_shortlist=False)
-    whole = steps(OnnxRunner(bundle, max_rows=12, sessions=plain), sources)
+    whole = greedy_steps(OnnxRunner(bundle, max_rows=12, sessions=plain), sources, NUM_STEPS)
     for row in range(12):
-        expected = whole if exact[row] else listed
-        for found, wanted in zip(mixed, expected, strict=True):
-            assert rows_equal(found, row, wanted, row)
+        assert same_row(mixed, row, whole if exact[row] else listed, row)
 
 
 @pytest.mark.parametrize("every", [1, 2, 9], ids=["exact", "mixed", "listed"])
@@ -110,10 +108,8 @@ def test_a_step_follows_with_the_same_bits(bundle: Bundle, every: int) -> None:
     runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
     sources = random_sources(bundle.config, 4, seed=3, max_length=24)
     exact = [row % every == every - 1 for row in range(4)]
-    wanted = steps(runner, sources, exact)
-    found = follow_ups(runner, first_plan(sources, exact), NUM_STEPS)
-    for one, other in zip(found, wanted, strict=True):
-        assert all(rows_equal(one, row, other, row) for row in range(4))
+    wanted = steps_from(runner, exact_plan(sources, exact), NUM_STEPS)
+    assert same_steps(follow_ups(runner, exact_plan(sources, exact), NUM_STEPS), wanted)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -131,7 +127,7 @@ def test_joining_leaving_and_moving(bundle: Bundle) -> None:
     runner = OnnxRunner(bundle, max_rows=16, intra_op_threads=1)
     sources = random_sources(bundle.config, 60, seed=3, max_length=24)
     single = OnnxRunner(bundle, max_rows=1, intra_op_threads=1)
-    expected = [steps(single, [source]) for source in sources]
+    expected = [greedy_steps(single, [source], NUM_STEPS) for source in sources]
     draw = np.random.default_rng(4)
     waiting = list(range(60))
     rows: list[tuple[int, list[StepOutput], list[int]]] = []
@@ -146,7 +142,7 @@ def test_joining_leaving_and_moving(bundle: Bundle) -> None:
             if row < len(rows):
                 rows[row] = last
                 copy = RowCopy(len(rows), row, 0, len(last[1]))
-                runner.execute(StepPlan([copy], (), *_nothing()))
+                runner.execute(StepPlan([copy], (), *NO_ROWS))
         encodes = []
         while waiting and len(rows) < 16 and draw.random() < 0.7:
             encodes.append(EncodeItem((len(rows),), sources[waiting[-1]]))
@@ -159,17 +155,6 @@ def test_joining_leaving_and_moving(bundle: Bundle) -> None:
             places.append(row)
 
 
-def _nothing() -> tuple[Any, Any]:
-    return np.zeros(0, np.int64), np.zeros(0, np.int32)
-
-
-async def search(
-    runner: OnnxRunner | OnnxLanes, sources: Sequence[tuple[int, ...]], options: SearchOptions
-) -> list[GenerationResult]:
-    engine = Engine(runner, EngineConfig(max_waiting=2 * len(sources) * options.beam_size))
-    return await answers_of(engine, [GenerationRequest(source, options) for source in sources])
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("decoder", ["self_attention", "ssru"])
 async def test_the_engine_searches_as_the_reference(
@@ -179,7 +164,9 @@ async def test_the_engine_searches_as_the_reference(
     bundle = tiny_bundle(tmp_path / "bundle", model=model, shortlist=random_shortlist())
     sources = random_sources(bundle.config, 60, seed=3, max_length=24)
     runner = OnnxRunner(bundle, max_rows=24, intra_op_threads=1)
-    found = await search(runner, sources, SearchOptions(beam_size=beam_size, max_new_tokens=20))
+    found = await search_all(
+        bundle, runner, sources, SearchOptions(beam_size=beam_size, max_new_tokens=20)
+    )
     differing = 0
     for source, result in zip(sources, found, strict=True):
         ids, lists = torch.tensor([source]), [listed_by(bundle, source)]
@@ -201,8 +188,10 @@ async def test_added_tokens_are_in_the_list(bundle: Bundle) -> None:
     """With those of the best translation, that is found, and only the row itself has them."""
     sources = random_sources(bundle.config, 12, seed=8, max_length=24)
     runner = OnnxRunner(bundle, max_rows=12, intra_op_threads=1)
-    wanted = await search(runner, sources, SearchOptions(max_new_tokens=9, exact=True))
-    usual = await search(OnnxRunner(bundle, max_rows=12), sources, SearchOptions(max_new_tokens=9))
+    wanted = await search_all(bundle, runner, sources, SearchOptions(max_new_tokens=9, exact=True))
+    usual = await search_all(
+        bundle, OnnxRunner(bundle, max_rows=12), sources, SearchOptions(max_new_tokens=9)
+    )
     requests = [
         GenerationRequest(
             source,

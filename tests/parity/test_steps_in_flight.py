@@ -11,23 +11,20 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bench.gpu.host_stream import HostStream
 from bench.submission import submit
 from model.bundle.bundle import Bundle
 from model.bundle.cuda import CudaError
-from service.domain.plan import EncodeItem, StepPlan
+from service.domain.plan import StepPlan
 from service.domain.requests import GenerationRequest
 from service.engine.engine import Engine
 from service.errors import ResourceExhaustedError
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.encoder import DeviceEncoder
-from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.cuda.stream import CudaStream
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
-from tests.parity.device_runners import CPU, MAX_ROWS, same, start
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.parity.device_runners import CPU, MAX_ROWS, device_runner, start
+from tests.runner_loops import first_plan, greedy_steps, rows_equal, same, same_steps
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +37,6 @@ def plain(bundle: Bundle) -> Iterator[OnnxRunner]:
     runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
     yield runner
     runner.close()
-
-
-def device_runner(bundle: Bundle, depth: int = 2, stream: CudaStream | None = None) -> DeviceRunner:
-    options = DeviceOptions(max_rows=MAX_ROWS, depth=depth)
-    return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
 
 
 def go_on(num_rows: int) -> StepPlan:
@@ -60,8 +52,7 @@ def test_as_many_steps_are_launched_as_there_may_be_before_the_first_is_seen(
     device = device_runner(bundle, depth=depth, stream=late)
     sources = random_sources(bundle.config, 6, seed=14)
     expected = greedy_steps(plain, sources, depth + 1)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    assert same(device.execute(StepPlan((), items, *start(6), top_k=8)), expected[0])
+    assert same(device.execute(first_plan(sources, top_k=8)), expected[0])
     late.hold()
     futures = [device.submit(go_on(6)) for _ in range(depth)]
     assert late.await_copies(1 + depth)
@@ -79,17 +70,15 @@ def test_what_a_step_brought_is_the_askers_own(bundle: Bundle, plain: OnnxRunner
     """The output is copied from memory that later steps use again."""
     device = device_runner(bundle, stream=LateStream())
     sources = random_sources(bundle.config, 1, seed=15)  # a single row: its parts lie in one piece
-    found = greedy_steps(device, sources, 8)
-    wanted = greedy_steps(plain, sources, 8)
-    assert all(rows_equal(one, 0, other, 0) for one, other in zip(found, wanted, strict=True))
+    assert same_steps(greedy_steps(device, sources, 8), greedy_steps(plain, sources, 8))
     device.close()
 
 
 def test_times_of_steps_in_flight_do_not_overlap(bundle: Bundle) -> None:
     device = device_runner(bundle, depth=3)
-    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=16)[0])]
+    plan = first_plan(random_sources(bundle.config, 1, seed=16))
     begun = time.perf_counter()
-    futures = [device.submit(StepPlan((), items, *start(1)))]
+    futures = [device.submit(plan)]
     futures += [device.submit(go_on(1)) for _ in range(20)]
     outputs = [future.result() for future in futures]
     passed = time.perf_counter() - begun
@@ -108,12 +97,11 @@ async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> No
     before = greedy_steps(device, sources, 6)
     lost = CudaError("cudaEventSynchronize: cudaErrorIllegalAddress: an illegal access")
     late.failing = [lost, lost]
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    futures = [device.submit(StepPlan((), items, *start(4), top_k=8)), device.submit(go_on(4))]
+    futures = [device.submit(first_plan(sources, top_k=8)), device.submit(go_on(4))]
     for future in futures:
         with pytest.raises(CudaError, match="illegal access"):
             future.result()
-    assert all(map(same, before, greedy_steps(device, sources, 6)))
+    assert same_steps(before, greedy_steps(device, sources, 6))
     late.failing = [CudaError("cudaLaunch: cudaErrorMemoryAllocation: out of memory")]
     engine = Engine(device)
     await engine.start()
@@ -131,8 +119,7 @@ def test_a_step_that_cannot_be_launched_fails_alone_with_others_in_flight(
     device = device_runner(bundle, depth=3, stream=late)
     sources = random_sources(bundle.config, 4, seed=17)
     before = greedy_steps(device, sources, 6)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    plan = StepPlan((), items, *start(4), top_k=8)
+    plan = first_plan(sources, top_k=8)
     num_copies = late.num_copies
     late.hold()
     in_flight = [device.submit(plan), device.submit(go_on(4))]
@@ -150,7 +137,7 @@ def test_a_step_that_cannot_be_launched_fails_alone_with_others_in_flight(
     assert same(in_flight[0].result(), before[0])
     assert in_flight[1].exception() is None
     for _ in range(5):  # as many as there are places in the ring, and one more
-        assert all(map(same, before, greedy_steps(device, sources, 6)))
+        assert same_steps(before, greedy_steps(device, sources, 6))
     assert late.complaints == []
     device.close()
 
@@ -159,12 +146,12 @@ def test_nobody_has_to_wait_for_a_step(bundle: Bundle) -> None:
     late = LateStream()
     device = device_runner(bundle, stream=late)
     late.hold()
-    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
-    forgotten = device.submit(StepPlan((), items, *start(1)))
+    plan = first_plan(random_sources(bundle.config, 1, seed=18))
+    forgotten = device.submit(plan)
     assert forgotten.cancel()
     late.let_go()
     for _ in range(5):
-        assert device.execute(StepPlan((), items, *start(1))).top_ids.shape[0] == 1
+        assert device.execute(plan).top_ids.shape[0] == 1
     device.close()
 
 
@@ -181,11 +168,11 @@ def test_what_a_failed_launch_held_is_freed_at_once(
         raise MemoryError("out of memory")
 
     monkeypatch.setattr(DeviceCaches, "store", store)
-    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
+    plan = first_plan(random_sources(bundle.config, 1, seed=18))
     gc.collect()
     gc.disable()
     try:
-        future = device.submit(StepPlan((), items, *start(1)))
+        future = device.submit(plan)
         assert isinstance(future.exception(), MemoryError)
         assert [ref() for ref in held] == [None]
     finally:
@@ -200,9 +187,9 @@ class Large:
 def test_closing_waits_for_steps_in_flight(bundle: Bundle) -> None:
     late = LateStream()
     device = device_runner(bundle, stream=late)
-    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
+    plan = first_plan(random_sources(bundle.config, 1, seed=18))
     late.hold()
-    futures = [device.submit(StepPlan((), items, *start(1))), device.submit(go_on(1))]
+    futures = [device.submit(plan), device.submit(go_on(1))]
     closing = threading.Thread(target=device.close)
     closing.start()
     assert late.await_copies(2)
@@ -220,8 +207,7 @@ def test_closing_waits_for_steps_in_flight(bundle: Bundle) -> None:
 def test_others_encode_between_steps(bundle: Bundle) -> None:
     device = device_runner(bundle, stream=LateStream())
     sources = random_sources(bundle.config, 3, seed=19)
-    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
-    future = device.submit(StepPlan((), items, *start(3), top_k=8))
+    future = device.submit(first_plan(sources, top_k=8))
     feeds = {
         "source_ids": np.array([sources[0]]),
         "source_lengths": np.array([len(sources[0])], np.int32),

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from model.bundle.tokenizer import Tokenizer
-from service.observability.metrics import ServerMetrics
 from tests.integration.http_client import Answer, ask
-from tests.integration.servers import Running, any_ports, echoing, running
+from tests.integration.servers import Running, running_echoes
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -21,12 +20,8 @@ Serving = Callable[..., contextlib.AbstractAsyncContextManager[Running]]
 
 @pytest.fixture
 def serving(tokenizer: Tokenizer) -> Serving:
-    @contextlib.asynccontextmanager
-    async def serve(**settings: Any) -> AsyncIterator[Running]:
-        metrics, chosen = ServerMetrics(), any_ports(http_port=0, **settings)
-        registry = echoing(tokenizer, chosen, metrics, "en-de", "de-fr")
-        async with running(chosen, metrics, registry) as made:
-            yield made
+    def serve(**settings: Any) -> contextlib.AbstractAsyncContextManager[Running]:
+        return running_echoes(tokenizer, "en-de", "de-fr", http_port=0, **settings)
 
     return serve
 

@@ -17,6 +17,7 @@ from dragoman.client import Glossary
 from service.fronts.google_v3.calls import CALLS
 from service.fronts.google_v3.messages import POOL, SERVICE, message_class
 from service.settings import shipped_models
+from tests.client_errors import status_error_of
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.keyed import KeyFile
@@ -148,9 +149,8 @@ async def test_errors(
 ) -> None:
     error = (await over_http(server, name, **fields)).json["error"]
     assert (error["status"], word in error["message"]) == (code, True)
-    with pytest.raises(grpc.aio.AioRpcError, match=code) as caught:
-        await over_grpc(server, name, **fields)
-    assert caught.value.details() == error["message"]
+    caught = await status_error_of(over_grpc(server, name, **fields), code)
+    assert caught.details() == error["message"]
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -158,10 +158,11 @@ async def test_errors(
 async def test_a_parent_is_a_resource_name(server: Running, name: str, parent: str) -> None:
     """An answer may repeat the parent for each text, so a long one could cause gigabytes."""
     fields: dict[str, Any] = {"contents": ["1"], **PLAIN} if name == "TranslateText" else {}
-    with pytest.raises(grpc.aio.AioRpcError, match="INVALID_ARGUMENT") as caught:
-        await over_grpc(server, name, parent=parent, **fields)
+    error = await status_error_of(
+        over_grpc(server, name, parent=parent, **fields), "INVALID_ARGUMENT"
+    )
     words = "parent: is missing; it must be" if not parent else "parent: must be"
-    assert f"{words} such as projects/" in str(caught.value.details())
+    assert f"{words} such as projects/" in str(error.details())
 
 
 # Values in place of a name, a language, a type or a text.

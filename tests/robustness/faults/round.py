@@ -81,6 +81,10 @@ class FaultSetting:
     clients: Sequence[str] = CLIENTS
 
 
+Strike = Callable[[FaultRound], Awaitable[None]]
+Preparation = Callable[[Path], contextlib.AbstractContextManager[FaultSetting]]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A fault.
@@ -97,8 +101,8 @@ class Scenario:
 
     name: str
     what: str
-    strike: Callable[[FaultRound], Awaitable[None]]
-    prepare: Callable[[Path], contextlib.AbstractContextManager[FaultSetting]]
+    strike: Strike
+    prepare: Preparation
     refusals: frozenset[str] = RETRIED
     lost: bool = True
     may_restart: bool = False

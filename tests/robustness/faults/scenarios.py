@@ -21,7 +21,14 @@ from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from tests.robustness.faults.account import RETRIED_AT_THE_END
 from tests.robustness.faults.gauges import is_running, model_process
 from tests.robustness.faults.load import CallRefused, account_for, stream, unary
-from tests.robustness.faults.round import FaultRound, FaultSetting, Scenario, nothing
+from tests.robustness.faults.round import (
+    FaultRound,
+    FaultSetting,
+    Preparation,
+    Scenario,
+    Strike,
+    nothing,
+)
 from tests.robustness.faults.supervised import eventually
 
 _STALL = ("--stall-seconds", "0.5", "--hang-seconds", "1")
@@ -225,15 +232,13 @@ async def limit_memory(played: FaultRound) -> None:
         await played.server.end_of(server)
 
 
+def _with_restart(name: str, what: str, strike: Strike, prepare: Preparation = nothing) -> Scenario:
+    """A fault after which the server may be started again: calls that it ends are refused."""
+    return Scenario(name, what, strike, prepare, RETRIED_AT_THE_END, may_restart=True)
+
+
 PROCESS_SCENARIOS = (
-    Scenario(
-        "model-killed",
-        "the model's process is killed",
-        kill_model,
-        nothing,
-        RETRIED_AT_THE_END,
-        may_restart=True,
-    ),
+    _with_restart("model-killed", "the model's process is killed", kill_model),
     Scenario(
         "model-stopped-briefly",
         "the model's process is stopped, and goes on",
@@ -241,37 +246,15 @@ PROCESS_SCENARIOS = (
         _patient,
         lost=False,
     ),
-    Scenario(
-        "model-hangs",
-        "the model's process stops for good",
-        stop_model,
-        _watched,
-        RETRIED_AT_THE_END,
-        may_restart=True,
+    _with_restart("model-hangs", "the model's process stops for good", stop_model, _watched),
+    _with_restart("server-killed", "the server is killed", kill_server),
+    _with_restart(
+        "server-terminated", "the server gets SIGTERM and is started again", terminate_server
     ),
-    Scenario(
-        "server-killed",
-        "the server is killed",
-        kill_server,
-        nothing,
-        RETRIED_AT_THE_END,
-        may_restart=True,
-    ),
-    Scenario(
-        "server-terminated",
-        "the server gets SIGTERM and is started again",
-        terminate_server,
-        nothing,
-        refusals=RETRIED_AT_THE_END,
-        may_restart=True,
-    ),
-    Scenario(
+    _with_restart(
         "burst-and-model-killed",
         f"{_BURST} calls come at once, and the model's process is killed",
         burst_and_kill_model,
-        nothing,
-        refusals=RETRIED_AT_THE_END,
-        may_restart=True,
     ),
     Scenario("client-killed", "a client with 20 streams is killed", kill_client, nothing),
     Scenario("calls-cancelled", "clients cancel their calls", cancel_calls, nothing, lost=False),
@@ -289,12 +272,5 @@ PROCESS_SCENARIOS = (
         exhaust_descriptors,
         _few_files,
     ),
-    Scenario(
-        "memory-limited",
-        "the model's process gets at most 64 MiB more",
-        limit_memory,
-        nothing,
-        refusals=RETRIED_AT_THE_END,
-        may_restart=True,
-    ),
+    _with_restart("memory-limited", "the model's process gets at most 64 MiB more", limit_memory),
 )

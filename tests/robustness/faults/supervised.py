@@ -94,19 +94,6 @@ class SupervisedServer:
                 found.append(json.loads(line))
         return found
 
-    async def logged(self, message: str, *, after: int = 0) -> dict[str, Any]:
-        """Wait until the log has a line with this message, after a number of lines.
-
-        Raises:
-            TimeoutError: there is no such line in time.
-        """
-        async with asyncio.timeout(_START_SECONDS):
-            while True:
-                for line in self.lines()[after:]:
-                    if line["message"] == message:
-                        return line
-                await asyncio.sleep(_LOOK_SECONDS)
-
     async def _supervise(self) -> None:
         while True:
             assert self._process is not None

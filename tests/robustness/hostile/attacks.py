@@ -80,22 +80,11 @@ def _plain() -> Attack:
     return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
 
 
-def _html() -> Attack:
-    """Documents just short enough not to count as large."""
-    page = _MARKED_UP * (2000 // len(_MARKED_UP))
-    return Attack("Translate", _texts(page, 1, mime_type="text/html"), 1000, 100_000, 10, 30)
-
-
-def _html_texts() -> Attack:
-    """Hundreds of HTML texts in each call."""
-    page = _MARKED_UP * (2000 // len(_MARKED_UP))
-    return Attack("Translate", _texts(page, 500, mime_type="text/html"), 4, 10_000, seconds=30)
-
-
-def _html_long() -> Attack:
-    """Documents of the greatest length of a text."""
-    page = _MARKED_UP * (99_000 // len(_MARKED_UP))
-    return Attack("Translate", _texts(page, 10, mime_type="text/html"), 8, 10_000, seconds=30)
+def _html(length: int, texts: int, at_once: int, count: int, connections: int = 1) -> Attack:
+    """HTML texts of a length, a number of them in each call."""
+    page = _MARKED_UP * (length // len(_MARKED_UP))
+    message = _texts(page, texts, mime_type="text/html")
+    return Attack("Translate", message, at_once, count, connections, 30)
 
 
 def _small_texts() -> Attack:
@@ -190,9 +179,11 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "busy": lambda: _repeated(64),
     "retries": lambda: _repeated(1000),
     "plain": _plain,
-    "html": _html,
-    "html-texts": _html_texts,
-    "html-long": _html_long,
+    # Documents just short enough not to count as large, alone and by hundreds.
+    "html": lambda: _html(2000, 1, 1000, 100_000, 10),
+    "html-texts": lambda: _html(2000, 500, 4, 10_000),
+    # Of the greatest length of a text.
+    "html-long": lambda: _html(99_000, 10, 8, 10_000),
     "small-texts": _small_texts,
     "detection": _detection,
     "json": _json,

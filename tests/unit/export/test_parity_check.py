@@ -23,8 +23,6 @@ from export.rounding import RoundingDifferences
 from export.torch_outputs import TorchOutputs, in_batches, torch_outputs, translate
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
-INT8 = TOLERANCES["int8"]
-
 
 def compared(
     *, gap: float = 0.0, margin: float = 1.0, difference: float = 0.01, positions: int = 10

@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 
 from dragoman.base_client import Retries
 from dragoman.results import TranslationError
+from tests.clock import Clock
 
 FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def refused(hint: float | None, code: grpc.StatusCode = FULL) -> TranslationError:

@@ -1,7 +1,9 @@
 """A small tokenizer and a small heap for the tests of texts."""
 
 import gc
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,11 @@ def few_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A named pipe, from which a model's process reads until a test writes."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path

@@ -1,9 +1,12 @@
-"""Fields of a manifest that contradict each other, and old manifests."""
+"""Fields of a manifest that contradict each other, old manifests, and the ONNX Runtime."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,7 @@ import pytest
 
 from model.bundle.bundle import Bundle
 from model.bundle.carriers import DEFAULT_CARRIERS, Carrier, in_common
-from model.bundle.manifest import (
-    BundleCorruptError,
-)
+from model.bundle.manifest import BundleCorruptError
 from tests.unit.model.bundle.conftest import edit
 
 MANY: dict[str, Any] = {
@@ -168,3 +169,32 @@ def test_the_origin_is_what_the_provenance_says_in_words(
     bundle = Bundle.load(pristine)
     manifest = {**bundle.manifest, "provenance": provenance}
     assert dataclasses.replace(bundle, manifest=manifest).origin == origin
+
+
+# --- the ONNX Runtime -----------------------------------------------------------------------------
+
+
+def install(directory: Path, package: str, version: str) -> Path:
+    """Create the relevant files of a package that pip has installed."""
+    (directory / "onnxruntime").mkdir(parents=True)
+    (directory / "onnxruntime" / "__init__.py").touch()
+    facts = directory / f"{package.replace('-', '_')}-{version}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    return directory
+
+
+@pytest.mark.parametrize("first", ["onnxruntime", "onnxruntime-gpu"])
+def test_of_two_packages_it_is_the_one_that_is_imported(tmp_path: Path, first: str) -> None:
+    second = {"onnxruntime": "onnxruntime-gpu", "onnxruntime-gpu": "onnxruntime"}[first]
+    folders = [install(tmp_path / "a", first, "1.31.7"), install(tmp_path / "b", second, "1.30.0")]
+    program = "from model.bundle.manifest_checks import installed_runtime_version as v; print(v())"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "1.31.7"

@@ -12,6 +12,7 @@ from service.domain.plan import RunnerLimits
 from service.engine.engine import Engine, EngineConfig
 from service.engine.generation import Generation
 from tests.fake_lanes import FakeLanes
+from tests.fake_runner import Script, babble
 from tests.fake_scorer import FakeScorer
 from tests.unit.service.engine.served_engine import Recorder, request
 
@@ -38,6 +39,13 @@ async def serving(
         await engine.stop()
         assert runner.closed
         assert not engine.has_failed
+
+
+def held_lanes(num_lanes: int = 2, script: Script = babble) -> FakeLanes:
+    """Lanes that make no step until the test allows it."""
+    runner = FakeLanes(LIMITS, num_lanes, script)
+    runner.hold()
+    return runner
 
 
 async def all_held(runner: FakeLanes) -> None:

@@ -11,15 +11,14 @@ from service.domain.plan import ScoreItem
 from service.domain.requests import FinishReason, GenerationRequest, ScoringRequest
 from service.engine.engine import Engine
 from service.engine.generation import Generation
-from service.errors import (
-    InternalError,
-)
+from service.errors import InternalError
+from tests.clock import Clock
 from tests.fake_lanes import FakeLanes
 from tests.fake_scorer import FakeScorer
-from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, serving
+from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, held_lanes, serving
 from tests.unit.service.engine.served_engine import (
-    Clock,
     Recorder,
+    all_end,
     check_prediction,
     endless,
     request,
@@ -44,8 +43,7 @@ async def test_nobody_waits_for_another_s_encode() -> None:
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
     async with serving(runner, turn_rows=0, recorder=recorder) as engine:
         *others, new_request = await while_one_is_encoded(engine, runner)
-        for generation in others:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end(others, FinishReason.LENGTH)
         assert recorder.encodes == 6
         runner.may_encode.set()
         check_prediction(runner.runners[0], new_request.request, await new_request.result())
@@ -71,8 +69,7 @@ async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
         clock.now += 6
         assert (await late.result()).finish_reason is FinishReason.DEADLINE
         runner.may_encode.set()
-        for generation in others:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end(others, FinishReason.LENGTH)
         await submit(engine, request(32)).result()
     joined = [item.source_ids for fake in runner.runners for p in fake.plans for item in p.encodes]
     assert len(joined) == 7
@@ -88,8 +85,7 @@ async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCapt
         assert isinstance(error, InternalError)
         assert "broken" not in str(error)
         assert "RuntimeError: broken" in caplog.text
-        for generation in [*others, submit(engine, request(32))]:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end([*others, submit(engine, request(32))], FinishReason.LENGTH)
         runner.failures.append(RuntimeError("broken"))
         last = submit(engine, request(33, request_id="r-33"))
         assert (await last.result()).error is not None
@@ -150,8 +146,7 @@ async def test_scores_beside_steps() -> None:
 
 
 async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
-    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
-    runner.hold()
+    runner, scorer = held_lanes(script=endless), FakeScorer()
     async with serving(runner, turn_rows=0, scorer=scorer) as engine:
         await engine.prepare_scoring()
         generations = await all_busy(engine, runner)
@@ -164,15 +159,13 @@ async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
         assert (await cancelled.result()).finish_reason is FinishReason.CANCELLED
         fine = await submit(engine, ScoringRequest((10, 3), target_ids=(11, 3))).result()
         assert fine.error is None
-        for generation in generations:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end(generations, FinishReason.LENGTH)
 
 
 async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
-    runner.hold()
+    runner, scorer = held_lanes(script=endless), FakeScorer()
     async with serving(runner, turn_rows=0, scorer=scorer) as engine:
         await engine.prepare_scoring()
         generations = await all_busy(engine, runner)

@@ -22,12 +22,14 @@ from service.errors import (
 )
 from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
+from tests.clock import Clock
 from tests.fake_lanes import FakeLanes
-from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, serving
+from tests.unit.service.batching.served_lanes import LIMITS, all_busy, all_held, held_lanes, serving
 from tests.unit.service.engine.served_engine import (
-    Clock,
     Recorder,
+    all_end,
     check_prediction,
+    check_predictions,
     endless,
     request,
 )
@@ -38,8 +40,7 @@ async def test_each_gets_the_answer_it_gets_alone(num_lanes: int) -> None:
     runner, recorder = FakeLanes(LIMITS, num_lanes), Recorder()
     requests = [request(*range(10, 10 + i % 20)) for i in range(300)]
     async with serving(runner, recorder=recorder) as engine:
-        for asked, generation in zip(requests, submit_many(engine, requests), strict=True):
-            check_prediction(runner.runners[0], asked, await generation.result())
+        await check_predictions(runner.runners[0], submit_many(engine, requests))
     assert len(recorder.finished) == len(recorder.admitted) == recorder.encodes == 300
     assert all("beside" in ways for ways in runner.ways)
 
@@ -54,8 +55,7 @@ async def test_one_at_a_time_has_the_whole_processor() -> None:
 
 
 async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn() -> None:
-    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
-    runner.hold()
+    runner, recorder = held_lanes(script=endless), Recorder()
     async with serving(runner, recorder=recorder) as engine:
         generations = await all_busy(engine, runner)
         assert [ways[-1] for ways in runner.ways] == ["beside", "beside"]
@@ -68,8 +68,7 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
             assert (await generation.result()).finish_reason is FinishReason.CANCELLED
         num_steps, num_turns = [len(ways) for ways in runner.ways], len(runner.stepped)
         runner.release()
-        for generation in generations[3:5]:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end(generations[3:5], FinishReason.LENGTH)
         # One may be in flight that began beside the other lane's; then they take turns.
         for ways, before in zip(runner.ways, num_steps, strict=True):
             assert set(ways[before + 1 :]) == {"alone"}
@@ -80,8 +79,7 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
 
 
 async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
-    runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
-    runner.hold()
+    runner = held_lanes(num_lanes=1, script=endless)
     async with serving(runner, turn_rows=2) as engine:
         generations = submit_many(engine, [request(10 + n) for n in range(4)])
         await all_held(runner)
@@ -90,8 +88,7 @@ async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
         for generation in generations[:2]:
             generation.cancel()
         runner.release()
-        for generation in generations[2:]:
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end(generations[2:], FinishReason.LENGTH)
         assert set(ways[1:]) == {"alone"}
 
 
@@ -106,8 +103,7 @@ async def test_a_single_lane_takes_all_threads_up_to_four_rows(num_rows: int, wa
 
 
 async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:
-    runner = FakeLanes(LIMITS, script=endless)
-    runner.hold()
+    runner = held_lanes(script=endless)
     async with serving(runner, turn_rows=0) as engine:
         generations = await all_busy(engine, runner)
         # The second lane goes through its texts while the first one's step is in flight.
@@ -120,8 +116,7 @@ async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> 
 
 
 async def test_a_step_that_fails_fails_its_own_lane() -> None:
-    runner = FakeLanes(LIMITS)
-    runner.hold()
+    runner = held_lanes()
     async with serving(runner, turn_rows=0) as engine:
         requests = [request(*range(10, 18 + n)) for n in range(8)]
         generations = submit_many(engine, requests)
@@ -139,8 +134,7 @@ async def test_a_step_that_fails_fails_its_own_lane() -> None:
 
 
 async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
-    runner = FakeLanes(LIMITS, script=endless)
-    runner.hold()
+    runner = held_lanes(script=endless)
     async with serving(runner, turn_rows=0) as engine:
         generations = await all_busy(engine, runner)
         for generation in generations[:7]:
@@ -157,8 +151,7 @@ async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
 
 
 async def test_streams_and_deadlines_in_lanes() -> None:
-    runner, clock = FakeLanes(LIMITS, script=endless), Clock()
-    runner.hold()
+    runner, clock = held_lanes(script=endless), Clock()
     async with serving(runner, turn_rows=0, clock=clock) as engine:
         requests = [request(10 + n, deadline=clock.now + 5 if n % 2 else None) for n in range(8)]
         generations = submit_many(engine, requests)
@@ -176,8 +169,7 @@ async def test_streams_and_deadlines_in_lanes() -> None:
 async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    runner = FakeLanes(LIMITS, script=endless)
-    runner.hold()
+    runner = held_lanes(script=endless)
     clock = Clock()
     engine = Engine(runner, EngineConfig(turn_rows_per_lane=0), clock=BreakableClock(clock))
     await engine.start()
@@ -195,8 +187,7 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
 
 async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> None:
     """Cancellations and encodes of waiting requests don't hide hung lanes from the watchdog."""
-    runner = FakeLanes(LIMITS, script=endless)
-    runner.hold()
+    runner = held_lanes(script=endless)
     async with serving(runner) as engine:
         await all_busy(engine, runner)
         waiting = submit_many(engine, [request(10 + n) for n in range(40)])

@@ -73,13 +73,7 @@ def scheduler(num_lanes: int = 2, max_turn_rows: int = 4) -> Lanes:
     return Lanes(num_lanes, max_turn_rows, MAX_ROWS, budget=100)
 
 
-def test_few_rows_stay_on_one_lane() -> None:
-    lanes = scheduler()
-    lanes.add([search([10]) for _ in range(4)])
-    assert lanes.rows() == [4, 0]
-
-
-def test_more_rows_are_shared_out_evenly() -> None:
+def test_few_rows_stay_on_one_lane_and_more_are_shared_out_evenly() -> None:
     lanes = scheduler()
     lanes.add([search([10]) for _ in range(4)])
     assert lanes.rows() == [4, 0]
@@ -218,18 +212,13 @@ def add_encoded(lanes: Lanes) -> EngineRequest:
     return new_request
 
 
-def test_a_translation_joins_beside_a_lane_that_scores() -> None:
+@pytest.mark.parametrize("has_fewest_rows", [False, True])
+def test_a_translation_joins_beside_a_lane_that_scores(has_fewest_rows: bool) -> None:
+    """Nobody waits for that lane, even if it has the fewest rows."""
     lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
-    new_request = add_encoded(lanes)
-    lanes.end_step(1)
-    assert lanes.schedule(0.0, 1).admitted[0].id == new_request.id
-
-
-def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> None:
-    lanes = scheduler(max_turn_rows=0)
-    begin_to_score(lanes)
-    assert len(lanes.fail_step(InternalError("broken"), 0.0)) == 4
+    if has_fewest_rows:
+        assert len(lanes.fail_step(InternalError("broken"), 0.0)) == 4
     new_request = add_encoded(lanes)
     lanes.end_step(1)
     assert lanes.schedule(0.0, 1).admitted[0].id == new_request.id

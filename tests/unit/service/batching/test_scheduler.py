@@ -60,8 +60,8 @@ def step(scheduler: Scheduler, runner: FakeRunner, now: float = 0.0) -> list[Fin
     return finished
 
 
-def plan_of(scheduler: Scheduler, now: float = 0.0) -> StepPlan:
-    plan = scheduler.schedule(now).plan
+def plan_of(scheduler: Scheduler) -> StepPlan:
+    plan = scheduler.schedule(0.0).plan
     assert plan is not None
     return plan
 

@@ -24,11 +24,12 @@ from service.domain.requests import (
     SearchOptions,
 )
 from service.errors import RequestCancelledError
+from tests.clock import Clock
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.searches import EOS, search, submitted
-from tests.unit.service.engine.served_engine import Clock, endless
+from tests.unit.service.engine.served_engine import endless
 
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=400, max_target_positions=64, top_k=4, vocab_size=512

@@ -75,11 +75,10 @@ async def caching(
     revision: str = "1",
     max_rows: int = 4,
     config: EngineConfig | None = None,
-    capacity: int = 2**20,
 ) -> AsyncIterator[CachedSetup]:
     """A started engine with a translator of its own cache."""
     metrics = ServerMetrics()
-    cache = ResponseCache(MemoryStore(capacity), metrics, shared)
+    cache = ResponseCache(MemoryStore(2**20), metrics, shared)
     sizes = RunnerLimits(max_rows, 64, 64, 4, tokenizer.vocab_size)
     runner = FakeRunner(sizes, echo)
     engine = Engine(runner, config)

@@ -18,6 +18,7 @@ from service.translation.options import TranslateOptions
 from service.translation.pivot import PivotTranslator
 from service.translation.results import TextResult
 from tests.unit.service.cache.cached_translators import CachedSetup, DictStore, caching
+from tests.unit.service.engine.served_engine import settled
 from tests.unit.service.translation.translating import streamed
 
 PAGE = ["A dog runs. A cat sleeps.", "A bird flies."]
@@ -34,12 +35,6 @@ async def blocked(made: CachedSetup, *texts: str, **shared: Any) -> asyncio.Task
     call = asyncio.create_task(translated(made, *texts, **shared))
     await asyncio.to_thread(made.runner.wait_until_blocked)
     return call
-
-
-async def settled() -> None:
-    """Let tasks that are ready go on until they wait."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 def values(results: list[TextResult]) -> list[object]:

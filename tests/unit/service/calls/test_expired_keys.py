@@ -12,6 +12,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from service.access.authentication import AccessControl
 from service.access.principal import Limits, Principal
+from tests.client_errors import status_error_of
 from tests.unit.service.fronts.grpc.scripted_service import serving
 
 EXPIRES = 1000.0
@@ -59,7 +60,8 @@ async def test_a_stream_goes_on_whose_key_ends_and_the_next_call_is_refused(
         assert (await stream.read()).HasField("summary")
         assert await stream.read() is grpc.aio.EOF
         assert await stream.code() is grpc.StatusCode.OK
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Translate(pb.TranslateRequest(contents=["a"]), metadata=metadata)
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert caught.value.details() == message
+        error = await status_error_of(
+            stub.Translate(pb.TranslateRequest(contents=["a"]), metadata=metadata)
+        )
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert error.details() == message

@@ -9,19 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.calls.refusals import AT_ONCE, MAX_SECONDS, PER_SECOND, RefusalPace
+from tests.clock import Clock
 from tests.load.virtual_time import run_virtual
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_burst_is_refused_at_once_and_what_follows_at_a_rate() -> None:
-    pace = RefusalPace(10, Clock())
+    pace = RefusalPace(10, Clock(1000.0))
     delays = [pace.delay("many") for _ in range(AT_ONCE + 10)]
     assert delays[:AT_ONCE] == [0.0] * AT_ONCE
     expected = [(number + 1) / PER_SECOND for number in range(10)]
@@ -29,14 +22,14 @@ def test_a_burst_is_refused_at_once_and_what_follows_at_a_rate() -> None:
 
 
 def test_nobody_else_is_held_back() -> None:
-    pace = RefusalPace(10, Clock())
+    pace = RefusalPace(10, Clock(1000.0))
     for _ in range(20 * AT_ONCE):
         pace.delay("many")
     assert pace.delay("one") == 0.0
 
 
 def test_a_client_that_pauses_is_refused_at_once_again() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     pace = RefusalPace(10, clock)
     for _ in range(100 * AT_ONCE):
         assert pace.delay("many") <= MAX_SECONDS
@@ -45,7 +38,7 @@ def test_a_client_that_pauses_is_refused_at_once_again() -> None:
 
 
 def test_what_would_wait_longer_is_spread() -> None:
-    pace = RefusalPace(10, Clock())
+    pace = RefusalPace(10, Clock(1000.0))
     for _ in range(20 * AT_ONCE):
         pace.delay("many")
     delays = {pace.delay("many") for _ in range(100)}
@@ -57,7 +50,7 @@ def test_what_would_wait_longer_is_spread() -> None:
 def test_refusals_leave_at_the_rate(
     arrivals: list[tuple[float, int]],
 ) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     pace = RefusalPace(10, clock)
     left: list[float] = []
     for pause, count in arrivals:
@@ -70,7 +63,7 @@ def test_refusals_leave_at_the_rate(
 
 
 def test_only_so_many_clients_are_remembered() -> None:
-    pace = RefusalPace(10, Clock())
+    pace = RefusalPace(10, Clock(1000.0))
     for number in range(10_000):
         pace.delay(f"client {number}")
     assert len(pace._due) < 5000

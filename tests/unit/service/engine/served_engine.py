@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,23 +16,15 @@ from service.domain.requests import (
     GenerationResult,
 )
 from service.engine.engine import Engine, EngineConfig
+from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
-from tests.fake_runner import FakeRunner
+from tests.clock import Clock
+from tests.fake_runner import FakeRunner, Script, babble
 
 EOS = 3
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
 )
-
-
-class Clock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Recorder(EngineObserver):
@@ -102,9 +94,22 @@ async def held(runner: FakeRunner) -> None:
 
 
 async def settled() -> None:
-    """Let all tasks run until they wait."""
-    for _ in range(10):
+    """Let tasks run until they wait, so that events and commands reach the other side."""
+    for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def all_end(generations: Iterable[Generation], reason: FinishReason) -> None:
+    """Wait for results, which must end for this reason."""
+    for generation in generations:
+        assert (await generation.result()).finish_reason is reason
+
+
+def held_runner(script: Script = babble) -> FakeRunner:
+    """A runner that makes no step until the test allows it."""
+    runner = FakeRunner(LIMITS, script)
+    runner.hold()
+    return runner
 
 
 def check_prediction(
@@ -115,3 +120,9 @@ def check_prediction(
     )
     predicted = runner.predict(asked.source_ids, length)
     assert (result.token_ids, result.finish_reason) == predicted
+
+
+async def check_predictions(runner: FakeRunner, generations: Iterable[Generation]) -> None:
+    """Check the results of all."""
+    for generation in generations:
+        check_prediction(runner, generation.request, await generation.result())

@@ -96,6 +96,15 @@ class EngineStub:
         assert self.admission.is_overloaded
 
 
+def overloaded() -> EngineStub:
+    """An engine in an overload, whose rows cost so much each that few are enough."""
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    return engine
+
+
 def test_an_idle_engine_tries_what_it_expects_to_miss() -> None:
     engine = EngineStub()
     engine.step(1.0)
@@ -117,19 +126,13 @@ def test_an_idle_engine_takes_every_beam(beam_size: int, max_waiting: int) -> No
 
 @pytest.mark.parametrize("beam_size", [1, 8, 9, 40, MAX_ROWS])
 def test_in_an_overload_too(beam_size: int) -> None:
-    engine = EngineStub()
-    engine.step(0.002, num_rows=1)
-    engine.step(0.064, num_rows=MAX_ROWS)  # each row costs as much: few are enough
-    engine.overload()
+    engine = overloaded()
     assert engine.admission.overload_rows < MAX_ROWS / 2
     assert engine.error(beam_size) is None
 
 
 def test_a_wide_beam_does_not_keep_up_the_overload_that_keeps_it_out() -> None:
-    engine = EngineStub()
-    engine.step(0.002, num_rows=1)
-    engine.step(0.064, num_rows=MAX_ROWS)
-    engine.overload()
+    engine = overloaded()
     engine.ask(client="another")  # and stays
     for _ in range(100):
         if engine.error(60, client="wide") is None:
@@ -141,10 +144,7 @@ def test_a_wide_beam_does_not_keep_up_the_overload_that_keeps_it_out() -> None:
 
 
 def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
-    engine = EngineStub()
-    engine.step(0.002, num_rows=1)
-    engine.step(0.064, num_rows=MAX_ROWS)
-    engine.overload()
+    engine = overloaded()
     assert 0 < len(engine.fill()) < MAX_ROWS
     for _ in range(100):
         assert engine.error() is not None
@@ -305,10 +305,7 @@ def test_ids_give_a_client_no_more_than_its_share_of_an_overloaded_engine(
     arrivals: list[tuple[str, str, int, int]],
 ) -> None:
     """Each request that is admitted with ids would be admitted without."""
-    engine = EngineStub()
-    engine.step(0.002, num_rows=1)
-    engine.step(0.064, num_rows=MAX_ROWS)
-    engine.overload()
+    engine = overloaded()
     inside: list[EngineRequest] = []
     for client, client_id, beam_size, num_ended in arrivals:
         allows = engine.admission._is_within_share(
@@ -328,10 +325,7 @@ def test_ids_give_a_client_no_more_than_its_share_of_an_overloaded_engine(
 @pytest.mark.parametrize("patience_of_many", [1, 20])
 def test_ids_that_want_more_than_their_parts_get_about_the_same(patience_of_many: int) -> None:
     """One id tries many times as often as the other, and has filled the client's share before."""
-    engine = EngineStub()
-    engine.step(0.002, num_rows=1)
-    engine.step(0.064, num_rows=MAX_ROWS)
-    engine.overload()
+    engine = overloaded()
     for _ in range(MAX_ROWS):  # another client fills the rest
         try_to_ask(engine, "other", "")
     inside: list[EngineRequest] = []
@@ -357,10 +351,7 @@ def try_to_ask(engine: EngineStub, client: str, client_id: str) -> EngineRequest
 def test_an_id_that_is_alone_may_use_most_of_its_client_s_share() -> None:
     shares = []
     for client_id in ("", "only"):
-        engine = EngineStub()
-        engine.step(0.002, num_rows=1)
-        engine.step(0.064, num_rows=MAX_ROWS)
-        engine.overload()
+        engine = overloaded()
         while try_to_ask(engine, "other", "") is not None:
             pass
         asked = [try_to_ask(engine, "tenant", client_id) for _ in range(MAX_ROWS)]

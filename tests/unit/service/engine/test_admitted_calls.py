@@ -23,14 +23,17 @@ from service.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
+from tests.clock import Clock
 from tests.fake_runner import FakeRunner
 from tests.unit.service.engine.served_engine import (
     LIMITS,
-    Clock,
     Recorder,
+    all_end,
     check_prediction,
+    check_predictions,
     endless,
     held,
+    held_runner,
     request,
     serving,
 )
@@ -42,8 +45,7 @@ async def test_several_tasks_of_a_call_wait_for_room() -> None:
         admission = engine.admit(max_in_flight=1)
         requests = [request(10 + i) for i in range(4)]
         generations = await asyncio.gather(*map(admission.submit, requests))
-        for asked, generation in zip(requests, generations, strict=True):
-            check_prediction(runner, asked, await generation.result())
+        await check_predictions(runner, generations)
         admission.close()
 
 
@@ -53,8 +55,7 @@ async def test_a_call_larger_than_the_queue_gets_through() -> None:
         admission = engine.admit(max_in_flight=100)
         requests = [request(10 + i % 40, 60 + i % 7) for i in range(500)]
         generations = [await admission.submit(asked) for asked in requests]
-        for asked, generation in zip(requests, generations, strict=True):
-            check_prediction(runner, asked, await generation.result())
+        await check_predictions(runner, generations)
         admission.close()
         assert recorder.most_waiting <= 8
         assert (max(recorder.held_back), recorder.held_back[-1]) == (1, 0)
@@ -62,8 +63,7 @@ async def test_a_call_larger_than_the_queue_gets_through() -> None:
 
 
 async def test_a_large_call_leaves_room_for_new_requests() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     recorder = Recorder()
     async with serving(runner, EngineConfig(max_waiting=6), recorder) as engine:
         large = engine.admit(max_in_flight=100)
@@ -86,8 +86,7 @@ async def test_a_large_call_leaves_room_for_new_requests() -> None:
 
 
 async def test_in_flight_keeps_to_the_callers_bound() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner) as engine:
         admission = engine.admit(max_in_flight=2)
         first = admission.try_submit(request(10))
@@ -103,8 +102,7 @@ async def test_in_flight_keeps_to_the_callers_bound() -> None:
 
 
 async def test_closing_a_call_frees_everything_it_held() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner, EngineConfig(max_waiting=6)) as engine:
         admission = engine.admit(max_in_flight=100)
         generations = [
@@ -114,14 +112,12 @@ async def test_closing_a_call_frees_everything_it_held() -> None:
         admission.close()
         admission.close()
         runner.release()
-        for generation in generations:
-            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+        await all_end(generations, FinishReason.CANCELLED)
         submit_many(engine, [request(11)] * 9)  # every place of one client is free again
 
 
 async def test_a_refused_request_costs_its_call_no_place() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner, EngineConfig(max_waiting=6)) as engine:
         admission = engine.admit(max_in_flight=100)
         assert admission.try_submit(request(10)) is not None

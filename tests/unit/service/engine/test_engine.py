@@ -1,35 +1,43 @@
-"""The engine on a runner that checks every plan: its behaviour for requests."""
+"""The engine on a runner that checks every plan: its behaviour for requests, and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
+from collections.abc import Sequence
 
 import pytest
 
 from bench.submission import submit, submit_many
+from service.batching.events import Iteration
 from service.domain.requests import (
     FinishReason,
     GenerationRequest,
     SearchOptions,
 )
-from service.engine.engine import EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.engine.generation import Generation
+from service.engine.interface import EngineObserver
 from service.errors import (
     DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
+    UnavailableError,
 )
+from tests.clock import Clock
 from tests.fake_runner import FakeRunner
 from tests.unit.service.engine.served_engine import (
     EOS,
     LIMITS,
-    Clock,
     Recorder,
+    all_end,
     check_prediction,
+    check_predictions,
     endless,
     held,
+    held_runner,
     request,
     serving,
     settled,
@@ -41,16 +49,14 @@ async def test_each_gets_the_answer_it_gets_alone() -> None:
     requests = [request(*range(10, 10 + i % 20)) for i in range(200)]
     async with serving(runner, observer=recorder) as engine:
         generations = submit_many(engine, requests)
-        for asked, generation in zip(requests, generations, strict=True):
-            check_prediction(runner, asked, await generation.result())
+        await check_predictions(runner, generations)
     assert sum(recorder.rows) / len(recorder.rows) > 3.5
     assert recorder.encodes == len(recorder.admitted) == len(recorder.first_tokens) == 200
     assert len(recorder.finished) == 200
 
 
 async def test_tokens_come_as_they_are_chosen() -> None:
-    runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, EOS])
-    runner.hold()
+    runner = held_runner(lambda source_ids: [11, 12, 13, EOS])
     async with serving(runner) as engine:
         generation = submit(engine, request(10))
         tokens = aiter(generation)
@@ -79,8 +85,7 @@ async def test_who_listens_late_misses_nothing() -> None:
 
 
 async def test_what_does_not_fit_is_refused_at_once() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner, EngineConfig(max_waiting=3)) as engine:
         taken = submit_many(engine, [request(10)] * 6)
         with pytest.raises(ResourceExhaustedError) as caught:
@@ -154,13 +159,11 @@ async def test_nobody_is_refused_for_those_who_gave_up() -> None:
         late = submit(engine, request(11))
         runner.release()
         check_prediction(runner, request(11), await late.result())
-        for generation in many:
-            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+        await all_end(many, FinishReason.CANCELLED)
 
 
 async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner) as engine:
         running = submit_many(engine, [request(10), request(11), request(12)])
         await held(runner)
@@ -177,8 +180,7 @@ async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> N
 
 
 async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
+    runner = held_runner()
     async with serving(runner) as engine:
         generation = submit(engine, asked := request(10))
         impatient = asyncio.create_task(generation.result())
@@ -190,8 +192,7 @@ async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() ->
 
 
 async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
-    runner, clock = FakeRunner(LIMITS, endless), Clock()
-    runner.hold()
+    runner, clock = held_runner(endless), Clock()
     async with serving(runner, clock=clock) as engine:
         running = submit_many(engine, [request(10, deadline=clock.now + 5)] * 2)
         others = submit_many(engine, [request(11)] * 2)
@@ -207,15 +208,13 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
             assert isinstance(result.error, DeadlineExceededError)
             assert result.was_admitted == (generation is not waiting)
         runner.release()
-        for generation in (*others, late):
-            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await all_end((*others, late), FinishReason.LENGTH)
 
 
 async def test_a_failing_step_fails_its_requests_and_no_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    runner = FakeRunner(LIMITS)
-    runner.hold()
+    runner = held_runner()
     async with serving(runner) as engine:
         running = submit_many(engine, [request(10, request_id=f"r{i}") for i in range(4)])
         await held(runner)
@@ -235,8 +234,7 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
 
 
 async def test_what_came_before_a_failing_step_is_kept() -> None:
-    runner = FakeRunner(LIMITS, endless)
-    runner.hold()
+    runner = held_runner(endless)
     async with serving(runner) as engine:
         generation = submit(engine, request(10))
         await held(runner)
@@ -257,3 +255,109 @@ async def test_an_idle_engine_does_nothing() -> None:
         steps, reported = len(runner.plans), len(recorder.rows)
         await asyncio.sleep(0.05)  # time in which a loop that polls would show
         assert (len(runner.plans), len(recorder.rows)) == (steps, reported)
+
+
+# --- the end: drained, stopped, failed or hanging -------------------------------------------------
+
+
+async def test_draining_answers_those_inside_and_refuses_others() -> None:
+    runner = held_runner()
+    async with serving(runner) as engine:
+        inside = submit_many(engine, [request(10 + i) for i in range(9)])
+        draining = asyncio.create_task(engine.drain(60.0))
+        await settled()
+        with pytest.raises(UnavailableError, match="shutting down"):
+            submit(engine, request(10))
+        with pytest.raises(UnavailableError):
+            engine.admit(3)
+        runner.release()
+        assert await draining
+        assert not engine.is_serving
+        await check_predictions(runner, inside)
+
+
+async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
+    runner = held_runner(endless)
+    engine = Engine(runner)
+    await engine.start()
+    inside = submit_many(engine, [request(10 + i) for i in range(9)])
+    await held(runner)
+    assert not await engine.drain(0.0)
+    stopping = asyncio.create_task(engine.stop())
+    await settled()
+    closed_early = runner.closed  # under the feet of a step
+    runner.release()
+    await stopping
+    for generation in inside:
+        result = await generation.result()
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert isinstance(result.error, UnavailableError)
+    assert (closed_early, runner.closed) == (False, True)
+    with pytest.raises(UnavailableError, match="stopped"):
+        submit(engine, request(10))
+    await engine.stop()
+
+
+async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    runner = held_runner(endless)
+    engine = Engine(runner)
+    await engine.start()
+    inside = submit_many(engine, [request(10 + i) for i in range(9)])
+    await held(runner)
+    await engine.stop(timeout_seconds=0.0)
+    assert engine.has_failed
+    assert await engine.wait_until_ended()
+    assert "hangs" in caplog.text
+    for generation in inside:
+        assert isinstance((await generation.result()).error, UnavailableError)
+    assert engine._admission.num_taken == 0
+    await engine.stop()  # does not wait either
+    runner.release()  # its late output belongs to no request
+    while not runner.closed:
+        await asyncio.sleep(0)
+    await settled()
+    assert engine.has_failed
+
+
+async def test_before_its_start_it_refuses() -> None:
+    runner = FakeRunner(LIMITS)
+    engine = Engine(runner)
+    with pytest.raises(UnavailableError, match="not started"):
+        submit(engine, request(10))
+    await engine.stop()
+
+
+async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class BrokenClock(Clock):
+        is_broken = False
+
+        def __call__(self) -> float:
+            if self.is_broken and threading.current_thread() is not threading.main_thread():
+                raise ZeroDivisionError
+            return super().__call__()
+
+    runner, clock = held_runner(endless), BrokenClock()
+    async with serving(runner, clock=clock) as engine:
+        inside = submit_many(engine, [request(10)] * 9)
+        await held(runner)
+        clock.is_broken = True
+        runner.release()
+        for generation in inside:
+            assert isinstance((await generation.result()).error, UnavailableError)
+        with pytest.raises(UnavailableError, match="failed"):
+            submit(engine, request(10))
+        assert engine._admission.num_taken == 0
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
+    class Broken(EngineObserver):
+        def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+            raise ZeroDivisionError
+
+    runner, asked = FakeRunner(LIMITS), request(10)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with serving(runner, observer=Broken()) as engine:
+        check_prediction(runner, asked, await submit(engine, asked).result())
+    assert complaints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,23 +75,24 @@ def test_what_other_ids_of_a_client_send_is_ahead_in_its_turn(
     assert abs(expected - work_before(queue, last)) <= most
 
 
-def test_an_id_that_sends_much_is_not_ahead_of_others_of_its_client() -> None:
+@pytest.mark.parametrize(
+    ("many", "other"), [(("many", ""), ("other", "")), (("tenant", "many"), ("tenant", "other"))]
+)
+def test_one_who_sends_much_is_not_ahead_of_others(
+    many: tuple[str, str], other: tuple[str, str]
+) -> None:
+    """Nor is an id ahead of others of its client."""
     estimate = QueueEstimate()
-    flow = "tenant", Priority.NORMAL
-    for _ in range(1000):
-        one = make_entry(flow, 10, "many")
-        estimate.submitted(one.id, one.request, 10.0)
-    assert estimate.ahead(make_entry(flow, 10, "one").request) == 10.0
-    assert estimate.ahead(make_entry(flow, 10, "many").request) == 10_000.0
 
+    def entry(sender: tuple[str, str]) -> RequestEntry:
+        client, client_id = sender
+        return make_entry((client, Priority.NORMAL), 10, client_id)
 
-def test_one_who_sends_much_is_not_ahead_of_others() -> None:
-    estimate = QueueEstimate()
     for _ in range(1000):
-        one = make_entry(("many", Priority.NORMAL), 10)
+        one = entry(many)
         estimate.submitted(one.id, one.request, 10.0)
-    assert ahead(estimate, "one") == 10.0
-    assert ahead(estimate, "many") == 10_000.0
+    assert estimate.ahead(entry(other).request) == 10.0
+    assert estimate.ahead(entry(many).request) == 10_000.0
 
 
 def test_who_gave_up_and_then_ended_has_left_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from service.errors import UnavailableError
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
+from tests.unit.service.engine.served_engine import settled
 
 EOS = 3
 LIMITS = RunnerLimits(
@@ -129,10 +132,17 @@ class Watching:
             self.watchdog.check(self._now)
 
 
-async def settled() -> None:
-    """Let events reach the engine, and commands the step loop."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+@asynccontextmanager
+async def watched(
+    runner: FakeRunner | FakeLanes,
+    config: EngineConfig | None = None,
+    scorer: FakeScorer | None = None,
+) -> AsyncIterator[tuple[Engine, Watching]]:
+    """An engine on a runner, and what watches it."""
+    engine = Engine(runner, config, scorer=scorer)
+    await engine.start()
+    yield engine, Watching(engine)
+    await engine.stop()
 
 
 @pytest.mark.parametrize("cancels", [False, True])
@@ -140,114 +150,99 @@ async def test_a_step_that_hangs_stalls_the_model_until_it_ends(
     cancels: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     runner = FakeRunner(LIMITS)
-    engine = Engine(runner)
-    await engine.start()
-    watching = Watching(engine)
-    watching.pass_time(10 * STALL)  # idle
-    runner.hold()
-    generation = submit(engine, GenerationRequest((10, 11, EOS)))
-    await asyncio.to_thread(runner.wait_until_blocked)
-    if cancels:  # a client that gives up does not hide the hang
-        generation.cancel()
-    watching.pass_time(STALL)
-    assert (watching.changes, watching.watchdog.stalled) == ([], set())
-    watching.pass_time(1)
-    assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
-    watching.pass_time(HANG - 2)
-    runner.release()
-    result = await generation.result()
-    watching.pass_time(1)
-    assert (watching.changes[1:], watching.watchdog.stalled) == ([("a-model", False)], set())
-    assert not engine.has_failed
-    if not cancels:
-        assert result.token_ids == runner.predict((10, 11, EOS), 64)[0]
-    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
-    await engine.stop()
+    async with watched(runner) as (engine, watching):
+        watching.pass_time(10 * STALL)  # idle
+        runner.hold()
+        generation = submit(engine, GenerationRequest((10, 11, EOS)))
+        await asyncio.to_thread(runner.wait_until_blocked)
+        if cancels:  # a client that gives up does not hide the hang
+            generation.cancel()
+        watching.pass_time(STALL)
+        assert (watching.changes, watching.watchdog.stalled) == ([], set())
+        watching.pass_time(1)
+        assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
+        watching.pass_time(HANG - 2)
+        runner.release()
+        result = await generation.result()
+        watching.pass_time(1)
+        assert (watching.changes[1:], watching.watchdog.stalled) == ([("a-model", False)], set())
+        assert not engine.has_failed
+        if not cancels:
+            assert result.token_ids == runner.predict((10, 11, EOS), 64)[0]
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
 async def test_a_step_that_hangs_for_too_long_fails_the_engine(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     runner = FakeRunner(LIMITS)
-    engine = Engine(runner)
-    await engine.start()
-    watching = Watching(engine)
-    runner.hold()
-    inside = submit_many(engine, [GenerationRequest((10 + i, EOS)) for i in range(9)])
-    await asyncio.to_thread(runner.wait_until_blocked)
-    watching.pass_time(STALL + HANG)
-    assert not engine.has_failed
-    watching.pass_time(1)
-    assert await engine.wait_until_ended()
-    for generation in inside:
-        assert isinstance((await generation.result()).error, UnavailableError)
-    watching.pass_time(10)  # nothing is left to do, and it is not well again
-    assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
-    assert "hangs" in caplog.text
-    await engine.stop()
-    runner.release()
+    async with watched(runner) as (engine, watching):
+        runner.hold()
+        inside = submit_many(engine, [GenerationRequest((10 + i, EOS)) for i in range(9)])
+        await asyncio.to_thread(runner.wait_until_blocked)
+        watching.pass_time(STALL + HANG)
+        assert not engine.has_failed
+        watching.pass_time(1)
+        assert await engine.wait_until_ended()
+        for generation in inside:
+            assert isinstance((await generation.result()).error, UnavailableError)
+        watching.pass_time(10)  # nothing is left to do, and it is not well again
+        assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
+        assert "hangs" in caplog.text
+        runner.release()
 
 
 async def test_a_score_that_hangs_counts_like_a_step() -> None:
     scorer = FakeScorer()
-    engine = Engine(FakeRunner(LIMITS), scorer=scorer)
-    await engine.start()
-    await engine.prepare_scoring()
-    watching = Watching(engine)
-    scorer.may_score.clear()
-    generation = submit(engine, ScoringRequest((10, EOS), target_ids=(11, EOS)))
-    await asyncio.to_thread(scorer.is_scoring.wait)
-    watching.pass_time(STALL + 1)
-    assert watching.watchdog.stalled
-    scorer.may_score.set()
-    await generation.result()
-    watching.pass_time(1)
-    assert not watching.watchdog.stalled
-    await engine.stop()
+    async with watched(FakeRunner(LIMITS), scorer=scorer) as (engine, watching):
+        await engine.prepare_scoring()
+        scorer.may_score.clear()
+        generation = submit(engine, ScoringRequest((10, EOS), target_ids=(11, EOS)))
+        await asyncio.to_thread(scorer.is_scoring.wait)
+        watching.pass_time(STALL + 1)
+        assert watching.watchdog.stalled
+        scorer.may_score.set()
+        await generation.result()
+        watching.pass_time(1)
+        assert not watching.watchdog.stalled
 
 
 async def test_with_steps_that_go_on_nothing_stalls_however_slow_they_are() -> None:
     """Each report restarts the time, also for one translation with many steps."""
     runner = FakeRunner(LIMITS, script=lambda _: range(10, 70))
-    engine = Engine(runner)
-    await engine.start()
-    watching = Watching(engine)
-    runner.hold()
-    generation = submit(engine, GenerationRequest((10, EOS)))
-    stream = aiter(generation)  # so that every step is reported
-    for _ in range(20):
-        await asyncio.to_thread(runner.wait_until_blocked)
-        watching.pass_time(STALL)
-        runner.allow()
-        await anext(stream)
-    assert watching.changes == []
-    runner.release()
-    await generation.result()
-    await engine.stop()
+    async with watched(runner) as (engine, watching):
+        runner.hold()
+        generation = submit(engine, GenerationRequest((10, EOS)))
+        stream = aiter(generation)  # so that every step is reported
+        for _ in range(20):
+            await asyncio.to_thread(runner.wait_until_blocked)
+            watching.pass_time(STALL)
+            runner.allow()
+            await anext(stream)
+        assert watching.changes == []
+        runner.release()
+        await generation.result()
 
 
 @pytest.mark.parametrize("what", ["a step", "an encode"])
 async def test_a_hang_in_lanes_is_noticed(what: str) -> None:
     lanes = FakeLanes(LIMITS)
-    engine = Engine(lanes, EngineConfig(turn_rows_per_lane=0))
-    await engine.start()
-    watching = Watching(engine)
-    if what == "a step":
-        lanes.hold()
-    else:
-        lanes.may_encode.clear()
-    generation = submit(engine, GenerationRequest((10, EOS)))
-    await asyncio.to_thread(
-        lanes.is_encoding.wait if what == "an encode" else lanes.runners[0].wait_until_blocked
-    )
-    await settled()
-    watching.pass_time(STALL + 1)
-    assert watching.watchdog.stalled
-    lanes.release()
-    await generation.result()
-    watching.pass_time(1)
-    assert not watching.watchdog.stalled
-    await engine.stop()
+    async with watched(lanes, EngineConfig(turn_rows_per_lane=0)) as (engine, watching):
+        if what == "a step":
+            lanes.hold()
+        else:
+            lanes.may_encode.clear()
+        generation = submit(engine, GenerationRequest((10, EOS)))
+        await asyncio.to_thread(
+            lanes.is_encoding.wait if what == "an encode" else lanes.runners[0].wait_until_blocked
+        )
+        await settled()
+        watching.pass_time(STALL + 1)
+        assert watching.watchdog.stalled
+        lanes.release()
+        await generation.result()
+        watching.pass_time(1)
+        assert not watching.watchdog.stalled
 
 
 async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
@@ -280,14 +275,11 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
 async def test_before_anything_was_seen_a_trial_says_how_slow_a_model_is() -> None:
     runner = FakeRunner(LIMITS)
     runner.hold()
-    engine = Engine(runner, EngineConfig(step_seconds=0.5))
-    await engine.start()
-    watching = Watching(engine)
-    submit(engine, GenerationRequest((10, EOS)))
-    assert engine.pulse() == EngineProgress(0, 128 * 0.5)
-    watching.pass_time(4 * 64)
-    assert not watching.watchdog.stalled
-    watching.pass_time(1)
-    assert watching.watchdog.stalled
-    runner.release()
-    await engine.stop()
+    async with watched(runner, EngineConfig(step_seconds=0.5)) as (engine, watching):
+        submit(engine, GenerationRequest((10, EOS)))
+        assert engine.pulse() == EngineProgress(0, 128 * 0.5)
+        watching.pass_time(4 * 64)
+        assert not watching.watchdog.stalled
+        watching.pass_time(1)
+        assert watching.watchdog.stalled
+        runner.release()

@@ -14,7 +14,7 @@ from model.bundle.sessions import SessionSettings
 from service.domain.plan import StepOutput
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_shortlist, random_sources, tiny_bundle
-from tests.runner_loops import greedy_steps, rows_equal
+from tests.runner_loops import greedy_steps, same_steps
 
 NUM_ROWS, NUM_STEPS = 5, 8
 WIDE: dict[str, Any] = {"d_model": 128, "ffn_dim": 512}  # so that most weights are packed
@@ -23,14 +23,6 @@ WIDE: dict[str, Any] = {"d_model": 128, "ffn_dim": 512}  # so that most weights 
 def steps_of(bundle: Bundle, settings: SessionSettings) -> list[StepOutput]:
     runner = OnnxRunner(bundle, max_rows=NUM_ROWS, sessions=settings)
     return list(greedy_steps(runner, random_sources(bundle.config, NUM_ROWS), NUM_STEPS))
-
-
-def same(steps: list[StepOutput], expected: list[StepOutput]) -> bool:
-    return all(
-        rows_equal(step, row, other, row)
-        for step, other in zip(steps, expected, strict=True)
-        for row in range(NUM_ROWS)
-    )
 
 
 @pytest.mark.parametrize(
@@ -50,11 +42,11 @@ def test_packed_weights_give_the_same_bits(
     (tmp_path / "packed").mkdir()
     shared = dataclasses.replace(settings, packed=tmp_path / "packed")
     expected = steps_of(bundle, settings)
-    assert same(steps_of(bundle, shared), expected)
+    assert same_steps(steps_of(bundle, shared), expected)
     written = {file.name: file.stat().st_mtime_ns for file in shared.packed.iterdir()}  # type: ignore[union-attr]
     assert {"encoder.onnx", "encoder.weights", "decoder_step.weights"} <= written.keys()
     # By the next process, and with more threads.
-    assert same(steps_of(bundle, dataclasses.replace(shared, intra_op_threads=2)), expected)
+    assert same_steps(steps_of(bundle, dataclasses.replace(shared, intra_op_threads=2)), expected)
     assert written == {
         file.name: file.stat().st_mtime_ns
         for file in shared.packed.iterdir()  # type: ignore[union-attr]
@@ -68,5 +60,5 @@ def test_weights_that_can_not_be_written_are_not_shared(
     settings = SessionSettings(intra_op_threads=1)
     missing = dataclasses.replace(settings, packed=tmp_path / "missing")
     with caplog.at_level(logging.WARNING):
-        assert same(steps_of(bundle, missing), steps_of(bundle, settings))
+        assert same_steps(steps_of(bundle, missing), steps_of(bundle, settings))
     assert "are not shared between processes" in caplog.text

@@ -50,6 +50,7 @@ def test_an_image_stays_on_its_side_of_an_element_whose_words_change_places(
 @pytest.mark.parametrize(
     ("document", "target", "pairs", "expected"),
     [
+        # A word without a link next to a placeholder is kept.
         (
             "Run <code>make</code>",
             "Führen Sie {1} aus",
@@ -62,17 +63,7 @@ def test_an_image_stays_on_its_side_of_an_element_whose_words_change_places(
             [("{1}", "{1}"), ("works", "funktioniert")],
             "Das <code>make</code> funktioniert",
         ),
-    ],
-)
-def test_a_word_without_a_link_next_to_a_placeholder_is_kept(
-    document: str, target: str, pairs: Sequence[tuple[str, str]], expected: str
-) -> None:
-    assert rendered(document, target, pairs) == expected
-
-
-@pytest.mark.parametrize(
-    ("document", "answer", "links", "expected"),
-    [
+        # Quotation marks stay outside or inside.
         (
             "the '<i>new</i>' plan",
             'der "Neuen"-Plan',
@@ -103,33 +94,8 @@ def test_a_word_without_a_link_next_to_a_placeholder_is_kept(
             [("the", "die"), ("cat", "Katze"), ("and", "und"), ("dog", "Hund")],
             "die <i>„Katze“</i> und der „<b>Hund</b>“",
         ),
-    ],
-)
-def test_quotation_marks_stay_outside_or_inside(
-    document: str, answer: str, links: list[tuple[str, str]], expected: str
-) -> None:
-    assert rendered(document, answer, links) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("Hallo {1}} links", "Hallo <x/> links"),
-        ("Hallo {{1} links", "Hallo <x/> links"),
-        ("Hallo {1} links {1", "Hallo <x/> links "),
-        ("Hallo {1}{1} 7} links", "Hallo <x/> 7 links"),
-    ],
-)
-def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None:
-    document = "Hello <code>x</code> left"
-    expected = expected.replace("<x/>", "<code>x</code>")
-    assert rendered(document, answer, [("Hello", "Hallo")]) == expected
-
-
-@pytest.mark.parametrize(
-    ("document", "target", "pairs", "expected"),
-    [
-        (  # a sign comes from no word
+        # Links that cannot be right move nothing: a sign comes from no word,
+        (
             "a house (new<sup>6</sup>) is red",
             "ein Haus (neu) ist rot",
             [("new", "neu"), ("new", ")"), ("is", "ist"), ("red", "rot")],
@@ -141,7 +107,8 @@ def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None
             [("dog", "Hund"), ("dog", ","), ("old", "alt"), ("and", "und")],
             "siehe Hund<sup>1</sup>, alt und groß",
         ),
-        (  # nor another word from one that is copied
+        # nor another word from one that is copied.
+        (
             "Use <a>pip</a> and <b>git</b>",
             "Verwenden Sie pip und git",
             [("pip", "Verwenden"), ("Use", "Sie"), ("pip", "pip"), ("and", "und"), ("git", "git")],
@@ -153,17 +120,7 @@ def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None
             [("x.org", "x.org"), ("x.org.", "nutzen"), ("x.org.", ".")],
             "<a>x.org</a> nutzen.",
         ),
-    ],
-)
-def test_links_that_cannot_be_right_move_nothing(
-    document: str, target: str, pairs: list[tuple[str, str]], expected: str
-) -> None:
-    assert rendered(document, target, pairs) == expected
-
-
-@pytest.mark.parametrize(
-    ("document", "target", "pairs", "expected"),
-    [
+        # An element between quotation marks stays between them.
         (
             'a "<i>new</i>" garden',
             "ein „new“garten",
@@ -190,7 +147,22 @@ def test_links_that_cannot_be_right_move_nothing(
         ),
     ],
 )
-def test_an_element_between_quotation_marks_stays_between_them(
-    document: str, target: str, pairs: list[tuple[str, str]], expected: str
+def test_each_element_goes_where_its_words_went(
+    document: str, target: str, pairs: Sequence[tuple[str, str]], expected: str
 ) -> None:
     assert rendered(document, target, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Hallo {1}} links", "Hallo <x/> links"),
+        ("Hallo {{1} links", "Hallo <x/> links"),
+        ("Hallo {1} links {1", "Hallo <x/> links "),
+        ("Hallo {1}{1} 7} links", "Hallo <x/> 7 links"),
+    ],
+)
+def test_remains_of_placeholders_are_dropped(answer: str, expected: str) -> None:
+    document = "Hello <code>x</code> left"
+    expected = expected.replace("<x/>", "<code>x</code>")
+    assert rendered(document, answer, [("Hello", "Hallo")]) == expected

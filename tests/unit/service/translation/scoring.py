@@ -11,9 +11,7 @@ from typing import Any
 from service.batching.records import EngineRequest
 from service.domain.attention import AttentionKind, AttentionSelection
 from service.domain.plan import RunnerLimits
-from service.domain.requests import (
-    ScoringRequest,
-)
+from service.domain.requests import ScoringRequest
 from service.engine.engine import Engine, EngineConfig
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer

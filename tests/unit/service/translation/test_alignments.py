@@ -20,9 +20,7 @@ from service.domain.requests import (
     Hypothesis,
     ScoringRequest,
 )
-from service.errors import (
-    InvalidArgumentError,
-)
+from service.errors import InvalidArgumentError
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
 from service.translation.options import TranslateOptions, TranslatorLimits

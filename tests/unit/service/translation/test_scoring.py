@@ -28,6 +28,7 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from tests.clock import Clock
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.unit.service.translation.scoring import EOS, LIMITS, scoring, serving
@@ -121,16 +122,6 @@ async def test_a_model_without_a_scoring_graph_says_so() -> None:
         assert not engine.can_score
         with pytest.raises(FailedPreconditionError, match="export its checkpoint again"):
             await engine.prepare_scoring()
-
-
-class Clock:
-    """A time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class CountingScorer(FakeScorer):

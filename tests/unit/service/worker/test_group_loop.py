@@ -11,7 +11,6 @@ import pytest
 from service.batching.config import EngineConfig
 from service.batching.events import Events, Iteration, Listener
 from service.batching.records import EngineRequest, Finished, RequestEntry
-from service.domain.plan import RunnerLimits
 from service.domain.requests import FinishReason, ScoringRequest, SearchOptions
 from service.errors import DragomanError, RequestCancelledError, UnavailableError
 from service.worker.group_loop import GroupLoop
@@ -25,8 +24,8 @@ ROOM = LIMITS.max_rows + 1  # a request more than rows is encoded ahead
 class FakeProcess:
     """A process that records its commands, and reports what the test tells it to."""
 
-    def __init__(self, limits: RunnerLimits = LIMITS) -> None:
-        self.limits = limits
+    def __init__(self) -> None:
+        self.limits = LIMITS
         self.held: dict[int, EngineRequest] = {}
         self.commands: list[tuple[Any, ...]] = []
         self.failure: DragomanError | None = None

@@ -59,13 +59,6 @@ from tests.searches import entries_of, submitted
 from tests.unit.service.worker.serving import EOS, predicted, request, serving
 
 
-@pytest.fixture
-def pipe(tmp_path: Path) -> Path:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    return path
-
-
 @pytest.mark.parametrize("open_model", [process_models.touchy, process_models.laned])
 async def test_each_gets_the_answer_it_gets_in_this_process(
     open_model: Callable[[], OpenModel],
@@ -204,22 +197,16 @@ async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
         assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
 
 
-async def test_who_waits_for_scoring_hears_that_the_process_has_ended() -> None:
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_who_waits_for_scoring_hears_that_the_process_has_ended(end: str) -> None:
     async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         os.kill(process.pid, signal.SIGSTOP)
         waiting = asyncio.create_task(engine.prepare_scoring())
         await asyncio.sleep(0)
-        os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(UnavailableError, match="has ended"):
-            await waiting
-
-
-async def test_who_waits_for_scoring_hears_of_it_when_the_engine_is_stopped() -> None:
-    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
-        os.kill(process.pid, signal.SIGSTOP)
-        waiting = asyncio.create_task(engine.prepare_scoring())
-        await asyncio.sleep(0)
-        await engine.stop(timeout_seconds=0.1)  # as if a step hung
+        if end == "killed":
+            os.kill(process.pid, signal.SIGKILL)
+        else:
+            await engine.stop(timeout_seconds=0.1)  # as if a step hung
         with pytest.raises(UnavailableError, match="has ended"):
             await waiting
 

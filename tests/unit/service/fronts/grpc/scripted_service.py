@@ -16,13 +16,13 @@ from service.calls.request_parsing import RequestParser
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.metrics import ServerMetrics
 from service.ports.grpc.accepting_server import AcceptingServer
-from tests.no_memories import NoMemories
+from tests.only_translations import OnlyTranslations
 
 SERVICE = "dragoman.v1.TranslationService"
 Behaviour = Callable[[], Awaitable[None]]
 
 
-class ScriptedService(NoMemories, translation_pb2_grpc.TranslationServiceServicer):
+class ScriptedService(OnlyTranslations, translation_pb2_grpc.TranslationServiceServicer):
     """Calls `behaviour`, then answers with an empty message."""
 
     def __init__(self) -> None:
@@ -48,24 +48,6 @@ class ScriptedService(NoMemories, translation_pb2_grpc.TranslationServiceService
 
     async def ListModels(self, request: Any, context: Any) -> Any:
         return pb.ListModelsResponse()
-
-    async def Score(self, request: Any, context: Any) -> Any:
-        return pb.ScoreResponse()
-
-    async def GetAttention(self, request: Any, context: Any) -> Any:
-        return pb.AttentionResponse()
-
-    async def TranslateDocument(self, request: Any, context: Any) -> Any:
-        return pb.TranslateDocumentResponse()
-
-    async def DetectLanguage(self, request: Any, context: Any) -> Any:
-        return pb.DetectLanguageResponse()
-
-    async def ListLanguages(self, request: Any, context: Any) -> Any:
-        return pb.ListLanguagesResponse()
-
-    async def GetModel(self, request: Any, context: Any) -> Any:
-        return pb.Model()
 
 
 class Setup:
@@ -110,6 +92,18 @@ async def serving(
     finally:
         await made.client.close()
         await server.stop(None)
+
+
+class Held:
+    """A behaviour that notes a call, and waits until all calls are released."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.arrived = asyncio.Semaphore(0)
+
+    async def __call__(self) -> None:
+        self.arrived.release()
+        await self.release.wait()
 
 
 def raising(error: Exception) -> Behaviour:

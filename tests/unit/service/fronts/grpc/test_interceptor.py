@@ -26,6 +26,7 @@ from service.calls.request_parsing import RequestParser
 from service.fronts.grpc.interceptor import Interceptor
 from service.observability.logs import JsonFormatter
 from service.observability.metrics import ServerMetrics
+from tests.client_errors import error_of, refused
 from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Setup, raising, serving
 
 
@@ -134,13 +135,11 @@ async def test_every_error_has_its_code_in_both_kinds_of_call(
     setup: Setup, error: Exception, code: grpc.StatusCode
 ) -> None:
     setup.service.behaviour = raising(error)
-    with pytest.raises(TranslationError) as unary:
-        await setup.client.translate(["a"], request_id="id-1")
+    unary = await error_of(setup.client.translate(["a"], request_id="id-1"))
     stream = setup.client.stream("a", request_id="id-1")
     assert await anext(stream) == "first"
-    with pytest.raises(TranslationError) as streaming:
-        await anext(stream)
-    for caught in (unary.value, streaming.value):
+    streaming = await error_of(anext(stream))
+    for caught in (unary, streaming):
         assert caught.code is code
         assert caught.request_id == "id-1"
         assert "secret" not in caught.message
@@ -152,21 +151,16 @@ async def test_every_error_has_its_code_in_both_kinds_of_call(
 
 async def test_details_say_what_to_do(setup: Setup) -> None:
     setup.service.behaviour = raising(errors.InvalidArgumentError("contents", "1,025 texts"))
-    with pytest.raises(TranslationError) as invalid:
-        await setup.client.translate(["a"])
-    assert (invalid.value.field, invalid.value.description) == ("contents", "1,025 texts")
+    error = await error_of(setup.client.translate(["a"]))
+    assert (error.field, error.description) == ("contents", "1,025 texts")
     setup.service.behaviour = raising(errors.ResourceExhaustedError("full", 2.5))
-    with pytest.raises(TranslationError) as exhausted:
-        await setup.client.translate(["a"])
-    assert exhausted.value.retry_after_seconds == 2.5
+    assert (await error_of(setup.client.translate(["a"]))).retry_after_seconds == 2.5
 
 
 async def test_a_message_too_long_for_a_header_is_shortened(setup: Setup) -> None:
     setup.service.behaviour = raising(errors.InvalidArgumentError("ü" * 50_000, "ß" * 50_000))
-    with pytest.raises(TranslationError) as caught:
-        await setup.client.translate(["a"])
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.field.startswith("ü")
+    error = await refused(setup.client.translate(["a"]), "INVALID_ARGUMENT")
+    assert error.field.startswith("ü")
 
 
 async def test_a_defect_is_logged_with_its_stack_and_request_id_and_not_shown(
@@ -176,9 +170,10 @@ async def test_a_defect_is_logged_with_its_stack_and_request_id_and_not_shown(
         raise ZeroDivisionError("secret")
 
     setup.service.behaviour = defect
-    with pytest.raises(TranslationError, match=r"internal error.*my-id") as caught:
-        await setup.client.translate(["a"], request_id="my-id")
-    assert "secret" not in str(caught.value)
+    error = await error_of(
+        setup.client.translate(["a"], request_id="my-id"), r"internal error.*my-id"
+    )
+    assert "secret" not in str(error)
     record = next(record for record in caplog.records if record.exc_info)
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError

@@ -15,7 +15,8 @@ from service.calls.call_context import current_call
 from service.calls.call_tracker import CallTracker, RunningCall
 from service.calls.request_parsing import RequestParser
 from service.observability.metrics import ServerMetrics
-from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Setup, raising, serving
+from tests.client_errors import refused, status_error_of
+from tests.unit.service.fronts.grpc.scripted_service import SERVICE, Held, Setup, raising, serving
 
 
 @pytest.fixture
@@ -95,9 +96,7 @@ async def test_an_expired_call_ends(setup: Setup) -> None:
 
     await setup.client.list_models()  # so that the call's time is not spent on the connection
     setup.service.behaviour = hang
-    with pytest.raises(TranslationError) as caught:
-        await setup.client.translate(["a"], timeout=0.5)
-    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await refused(setup.client.translate(["a"], timeout=0.5), "DEADLINE_EXCEEDED")
     await ended.wait()
     await setup.until_idle()
     # The client's clock and the server's run out at nearly the same time, in either order.
@@ -105,30 +104,23 @@ async def test_an_expired_call_ends(setup: Setup) -> None:
 
 
 async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_others() -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
     text = "a" * 1_000_000
     async with serving(max_calls=100, max_message_bytes=1_000_100) as served:
-        served.service.behaviour = wait
+        served.service.behaviour = held = Held()
         many = AsyncClient(served.address, client_id="many", timeout=30, patient=False)
         few = AsyncClient(served.address, client_id="few", timeout=30, patient=False)
         async with many, few:
             calls = []
             for _ in range(14):
                 calls.append(asyncio.ensure_future(many.translate([text])))
-                await arrived.acquire()
-            with pytest.raises(TranslationError, match=r"bytes of at most 16,001,600") as caught:
-                await many.translate([text])
-            assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert caught.value.retry_after_seconds is not None
+                await held.arrived.acquire()
+            error = await refused(
+                many.translate([text]), "RESOURCE_EXHAUSTED", r"bytes of at most 16,001,600"
+            )
+            assert error.retry_after_seconds is not None
             calls.append(asyncio.ensure_future(few.translate([text])))
-            await arrived.acquire()
-            release.set()
+            await held.arrived.acquire()
+            held.release.set()
             assert len(await asyncio.gather(*calls)) == 15
             await many.translate([text])
 
@@ -144,10 +136,9 @@ async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_
             send: Any = kind(f"/{SERVICE}/{method}")
             for _ in range(num_calls):
                 call = send(b"\xff" * 100)
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await (call if method == "Translate" else call.read())
-                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-                assert f"not a dragoman.v1.{method}Request" in (caught.value.details() or "")
+                error = await status_error_of(call if method == "Translate" else call.read())
+                assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert f"not a dragoman.v1.{method}Request" in (error.details() or "")
     assert setup.count("INVALID_ARGUMENT") == num_calls
     assert setup.count("INVALID_ARGUMENT", "StreamTranslate") == num_calls
     # At most one a second, and a hundred calls take less than ten.
@@ -157,48 +148,32 @@ async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_
 
 
 async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup: Setup) -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
-    setup.service.behaviour = wait
+    setup.service.behaviour = held = Held()
     calls = [asyncio.ensure_future(setup.client.translate(["a"])) for _ in range(4)]
     for _ in range(4):
-        await arrived.acquire()
-    with pytest.raises(TranslationError, match="4 calls are in progress") as caught:
-        await setup.client.translate(["a"])
-    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.retry_after_seconds is not None
-    release.set()
+        await held.arrived.acquire()
+    error = await refused(
+        setup.client.translate(["a"]), "RESOURCE_EXHAUSTED", "4 calls are in progress"
+    )
+    assert error.retry_after_seconds is not None
+    held.release.set()
     assert len(await asyncio.gather(*calls)) == 4
     assert setup.count("OK") == 4
 
 
 async def test_one_client_s_calls_leave_places_for_others() -> None:
-    release = asyncio.Event()
-    arrived = asyncio.Semaphore(0)
-
-    async def wait() -> None:
-        arrived.release()
-        await release.wait()
-
     def named(name: str) -> AsyncClient:
         return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
 
     async def is_refused(client: AsyncClient) -> None:
-        with pytest.raises(TranslationError, match="calls are in progress") as caught:
-            await client.translate(["a"])
-        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await refused(client.translate(["a"]), "RESOURCE_EXHAUSTED", "calls are in progress")
 
     async with serving(max_calls=16) as served, named("many") as many, named("few") as few:
-        served.service.behaviour = wait
+        served.service.behaviour = held = Held()
 
         async def call(client: AsyncClient) -> asyncio.Future[TranslationBatch]:
             begun = asyncio.ensure_future(client.translate(["a"]))
-            await arrived.acquire()
+            await held.arrived.acquire()
             return begun
 
         # The last two of sixteen places are for those who hold no more than that.
@@ -211,7 +186,7 @@ async def test_one_client_s_calls_leave_places_for_others() -> None:
             await is_refused(full)
         with pytest.raises(TranslationError, match="16 calls are in progress"):
             await many.list_models()
-        release.set()
+        held.release.set()
         await asyncio.gather(*calls)
         await served.until_idle()
         await asyncio.gather(*(many.translate(["a"]) for _ in range(14)))

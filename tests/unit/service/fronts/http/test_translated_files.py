@@ -6,16 +6,7 @@ import pytest
 
 from service.errors import InvalidArgumentError, NotFoundError
 from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def file(size: int) -> TranslatedFile:
@@ -39,7 +30,7 @@ def test_a_file_is_its_owners() -> None:
 
 
 def test_files_end_after_their_time() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     files = TranslatedFiles(100, max_seconds=10, clock=clock)
     first = files.add(file(1), "a")
     clock.now = 5
