@@ -21,9 +21,9 @@ from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
 from bench.load.results import RUN_FILE, Results, completed, read_results
 from bench.load.session import RunProgress, Session
-from bench.load.signals import on_interrupt
 from bench.load.statistics import Summary
 from bench.load.units import Slo
+from model.training.signals import on_stop_signal
 
 TRIAL_SECONDS = 60.0
 """How long a trial usually lasts at least."""
@@ -192,7 +192,7 @@ class CapacityTest:
         trials: list[Trial] = []
         try:
             # Outside of runs, which handle the signals themselves.
-            with on_interrupt(signal.default_int_handler):
+            with on_stop_signal(signal.default_int_handler):
                 start, ended_early = self._start(observer)
                 if not ended_early:
                     search = CapacitySearch(start, self.resolution)

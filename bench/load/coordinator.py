@@ -14,8 +14,8 @@ from types import FrameType
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
 from bench.load.sample import RequestSample, rounded
-from bench.load.signals import on_interrupt
 from bench.load.worker import Done, Ready, Share, WorkerProgress, run
+from model.training.signals import on_stop_signal
 
 INTERRUPTED = "interrupted"
 """Why a run was broken off that Ctrl-C or SIGTERM ended."""
@@ -98,7 +98,7 @@ class Coordinator:
             on_start(start)
             for connection in connections:
                 connection.send(start)
-            with on_interrupt(self._note):
+            with on_stop_signal(self._note):
                 self._collect(connections, start)
             # Also if the run was over anyway: more runs may follow.
             if self._interrupted:
