@@ -1,4 +1,4 @@
-"""What calls and a tracing system share.
+"""The names that calls and a tracing system share.
 
 `open_telemetry.py` implements it, and is imported only by a server with `--tracing`. Without that,
 or for a call that is not sampled, there is no `SpanTrace`, and nothing is measured.
