@@ -55,6 +55,16 @@ Server = Annotated[
     ),
 ]
 
+ProofSentences = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of the sentences that prove the import; 0 proves nothing, which the bundle "
+        "records.",
+        min=0,
+        show_default="all",
+    ),
+]
+
 Threads = Annotated[
     int, typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0)
 ]
