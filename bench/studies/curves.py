@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from model.evaluation.chart import COLOURS, Chart, Series, charts_file
@@ -25,9 +26,7 @@ def exponent(points: Points, fit_from: float) -> float:
     if len(used) < 2:
         return math.nan
     xs, ys = [math.log(x) for x, _ in used], [math.log(y) for _, y in used]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    products = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    return products / sum((x - mean_x) ** 2 for x in xs)
+    return statistics.linear_regression(xs, ys).slope
 
 
 def cost_table(series: Mapping[str, Points], size: str, fit_from: float) -> list[str]:
