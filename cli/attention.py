@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +12,12 @@ import typer
 
 from cli.exits import describe, fail, fail_without, require_runtime
 from cli.options import (
-    DEFAULT_SERVER,
-    ApiKey,
     CallTimeout,
     ModelName,
-    Server,
+    ServerAccess,
     SourceLanguage,
     TargetLanguage,
-    TlsArgument,
-    with_tls,
+    with_server,
 )
 
 if TYPE_CHECKING:
@@ -28,13 +26,10 @@ if TYPE_CHECKING:
 _KINDS = ("cross", "encoder-self", "decoder-self")
 
 
-@with_tls
+@with_server
 def attention(
     context: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, read in one piece.")],
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     source: SourceLanguage = "",
     target: TargetLanguage = "",
     model: ModelName = "",
@@ -66,6 +61,8 @@ def attention(
         typer.Option(help="The picture to write, .svg or .png. Default: draw in the terminal."),
     ] = None,
     timeout: CallTimeout = 60,
+    *,
+    server: ServerAccess,
 ) -> None:
     """Show where a model looks: a heat map of its attention weights.
 
@@ -106,9 +103,8 @@ def attention(
         if model:
             fail("--model is a model of a server: leave it out with --bundle", 2)
         require_runtime("auto")
-    access = {"timeout": timeout, "api_key": api_key, "tls": tls}
     view = asyncio.run(
-        _answered(server, bundle, access, text, translation or "", model=model, **options)
+        _answered(server, bundle, timeout, text, translation or "", model=model, **options)
     )
     picture = heat_map(view, view.maps[0], words=words)
     if output is None:
@@ -144,9 +140,9 @@ def _read_differently(text: str, language: str) -> str:
 
 
 async def _answered(
-    server: str,
+    server: ServerAccess,
     bundle: Path | None,
-    access: dict[str, Any],
+    timeout: float,
     text: str,
     translation: str,
     **arguments: Any,
@@ -158,14 +154,16 @@ async def _answered(
     from model.bundle.manifest import BundleError
     from service.errors import DragomanError
 
-    servers = JobServers((server,), client=access) if bundle is None else JobServers((), (bundle,))
     try:
-        async with servers.opened() as clients:
-            [client] = clients.values()
-            view: AttentionView = await client.attention(text, translation, **arguments)
-            return view
+        async with contextlib.AsyncExitStack() as stack:
+            if bundle is None:
+                client = await stack.enter_async_context(server.async_client(timeout))
+            else:
+                own = JobServers((), (bundle,)).opened()
+                [client] = (await stack.enter_async_context(own)).values()
+            return await client.attention(text, translation, **arguments)
     except TranslationError as exc:
-        fail(_in_options(describe(server if bundle is None else str(bundle), exc)))
+        fail(_in_options(describe(server.address if bundle is None else str(bundle), exc)))
     except (BundleError, DragomanError, JobError, ValueError) as exc:
         fail(_in_options(str(exc)))
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, CallTimeout, Server, TlsArgument, with_tls
+from cli.options import CallTimeout, ServerAccess, with_server
 
 
-@with_tls
+@with_server
 def detect(
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TEXT]...", help="Texts; default: lines of standard input."),
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     timeout: CallTimeout = 60,
+    *,
+    server: ServerAccess,
 ) -> None:
     """Detect the languages of texts.
 
@@ -34,10 +33,10 @@ def detect(
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type a text on each line; Ctrl-D ends.", err=True)
-    run_lines(_run(texts or [], server, timeout, api_key=api_key, tls=tls))
+    run_lines(_run(texts or [], server, timeout))
 
 
-async def _run(texts: list[str], server: str, timeout: float, **access: Any) -> int:
+async def _run(texts: list[str], server: ServerAccess, timeout: float) -> int:
     """Detect, and return the number of failed texts."""
     from cli.line_detection import LineDetector
     from cli.progress import progress
@@ -45,7 +44,7 @@ async def _run(texts: list[str], server: str, timeout: float, **access: Any) -> 
 
     unit = "text" if texts else "line"
     with progress(shown=not texts) as advance:
-        async with LineDetector(server, timeout, unit, advance, **access) as detector:
+        async with LineDetector(server, timeout, unit, advance) as detector:
             if not texts:
                 return await detector.run(read_lines(sys.stdin.fileno()))
             return await detector.run(_given(texts))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,11 +18,15 @@ from cli.options import (
     BundleVersion,
     CarrierSentences,
     Precision,
+    ProofSentences,
     Threads,
     TopK,
 )
 from cli.progress import log_to_standard_error, stages
 from model.bundle.out_of_memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from export.importer import Imported
 
 
 def import_model(
@@ -55,14 +60,7 @@ def import_model(
             "model; some English ones are built in."
         ),
     ] = None,
-    proof_sentences: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of these sentences; 0 proves nothing, which the bundle records.",
-            min=0,
-            show_default="all",
-        ),
-    ] = None,
+    proof_sentences: ProofSentences = None,
     shortlist_from: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help=SHORTLIST_HELP, show_default="the model's own, if it has one"),
@@ -80,21 +78,16 @@ def import_model(
     """
     try:
         from export.bundle_writer import ExportOptions
-        from export.errors import ExportError
         from export.gathered_files import located
         from export.importer import import_directory
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 
     options = ExportOptions(precision, name, model_version, top_k)
-    try:
+    with plain_errors(output, shlex.join(source)):
         lines = None if sentences is None else read_lines(sentences)
         log_to_standard_error("%(message)s")
-        with (
-            ended_by_sigterm(),
-            located(source, revision) as (directory, origin),
-            stages("sentences") as show,
-        ):
+        with located(source, revision) as (directory, origin), stages("sentences") as show:
             imported = import_directory(
                 directory,
                 output,
@@ -108,26 +101,40 @@ def import_model(
                 origin=origin,
                 shortlist_from=shortlist_from,
             )
-    except ExportError as exc:
-        fail(str(exc))
-    except OSError as exc:
-        fail(f"{exc.filename or output}: {exc.strerror}")
-    except (MemoryError, RuntimeError) as exc:
-        if not is_out_of_memory(exc):
-            raise
-        fail(
-            f"there is too little memory to import {shlex.join(source)}: three times the weights "
-            f"are needed"
-        )
     directions = imported.directions
     known = " to ".join(directions.first) if directions.is_one else f"{directions.count} directions"
     typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
+    report_proof(imported)
+    typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
+
+
+@contextlib.contextmanager
+def plain_errors(output: Path, source: str = "the model") -> Iterator[None]:
+    """End an import with one line for what can go wrong, SIGTERM among it."""
+    from export.errors import ExportError
+
+    try:
+        with ended_by_sigterm():
+            yield
+    except ExportError as exc:
+        fail(str(exc))
+    except ModuleNotFoundError as exc:
+        fail_without(str(exc.name), "train,cpu,import")
+    except OSError as exc:
+        fail(f"{exc.filename or output}: {exc.strerror or exc}")
+    except (MemoryError, RuntimeError) as exc:
+        if not is_out_of_memory(exc):
+            raise
+        fail(f"there is too little memory to import {source}: three times the weights are needed")
+
+
+def report_proof(imported: Imported) -> None:
+    """Say how well a bundle translates like the model that it was made of."""
     if imported.proof is None:
         typer.echo("- not proven: nothing shows that it translates like the model")
     else:
         typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
         typer.echo(f"- {describe(imported.proof)}")
-    typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 
 
 def _searched(search: Mapping[str, Any]) -> str:

@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.options import ServerAccess, with_server
 
 
-@with_tls
+@with_server
 def languages(
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
+    server: ServerAccess,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List the languages of a running server, as BCP-47 codes.
@@ -25,13 +22,8 @@ def languages(
     """
     import dataclasses
 
-    from dragoman.client import Client, TranslationError
-
-    try:
-        with Client(server, timeout=10.0, api_key=api_key, tls=tls) as client:
-            found = client.list_languages()
-    except TranslationError as exc:
-        fail(describe(server, exc))
+    with server.client(timeout=10.0) as client:
+        found = client.list_languages()
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(group) for group in found], indent=2))

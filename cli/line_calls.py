@@ -14,8 +14,9 @@ import grpc
 import typer
 
 from cli.exits import describe, fail
+from cli.options import ServerAccess
 from cli.standard_input import InputError
-from dragoman.client import AsyncClient, Tls, TranslationError
+from dragoman.client import TranslationError
 
 # Large enough to fill a server's batch; small enough for low memory and an early first line.
 _BATCH_LINES = 64
@@ -58,20 +59,17 @@ class LineCalls(abc.ABC, Generic[Item]):
 
     def __init__(
         self,
-        server: str,
+        server: ServerAccess,
         timeout: float,
         unit: str,
         advance: Callable[[int, int], None],
-        *,
-        api_key: str = "",
-        tls: Tls | None = None,
         **arguments: Any,
     ) -> None:
         self._server = server
         self._unit = unit
         self._advance = advance
         self._arguments = arguments
-        self._client = AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls)
+        self._client = server.async_client(timeout)
         self._num_done = 0
         self._num_failed = 0
 
@@ -132,7 +130,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         try:
             return await call
         except TranslationError as exc:
-            reason = describe(self._server, exc)
+            reason = describe(self._server.address, exc)
             if self._num_done or self._unit == "line":
                 reason += f" (stopped at {self._unit} {self._num_done + 1})"
             raise CallFailedError(reason) from exc

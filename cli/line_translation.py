@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from cli.line_calls import CallOutcome, LineCalls, is_about_a_text, reason
+from cli.options import ServerAccess
 from cli.shown_warnings import show_warnings
 from dragoman.client import Translation, TranslationError
 
@@ -23,7 +24,7 @@ class LineTranslator(LineCalls[str]):
 
     def __init__(
         self,
-        server: str,
+        server: ServerAccess,
         timeout: float,
         unit: str,
         advance: Callable[[int, int], None],

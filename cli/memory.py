@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -11,22 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import describe, fail
-from cli.options import (
-    DEFAULT_SERVER,
-    ApiKey,
-    CallTimeout,
-    Server,
-    SourceLanguage,
-    TargetLanguage,
-    TlsArgument,
-    with_tls,
-)
+from cli.exits import fail
+from cli.options import CallTimeout, ServerAccess, SourceLanguage, TargetLanguage, with_server
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
-
-    from dragoman.client import Client
 
 memory_app = typer.Typer(
     no_args_is_help=True,
@@ -43,27 +31,23 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the memory.")
 
 
 @memory_app.command()
-@with_tls
-def create(
-    name: Name, server: Server = DEFAULT_SERVER, api_key: ApiKey = "", tls: TlsArgument = None
-) -> None:
+@with_server
+def create(name: Name, server: ServerAccess) -> None:
     """Make an empty memory."""
-    with _client(server, api_key, tls) as client:
+    with server.client() as client:
         client.create_memory(name)
 
 
 @memory_app.command("list")
-@with_tls
+@with_server
 def list_(
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
+    server: ServerAccess,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List the memories, with their numbers of pairs."""
     import dataclasses
 
-    with _client(server, api_key, tls) as client:
+    with server.client() as client:
         found = client.list_memories()
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(memory) for memory in found], indent=2))
@@ -73,32 +57,28 @@ def list_(
 
 
 @memory_app.command()
-@with_tls
+@with_server
 def add(
     name: Name,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A text, best a sentence.")],
     translation: Annotated[str, typer.Argument(metavar="TRANSLATION", help="Its translation.")],
     source: SourceLanguage,
     target: TargetLanguage,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
+    server: ServerAccess,
 ) -> None:
     """Add a translation, or correct the one that the memory has."""
-    with _client(server, api_key, tls) as client:
+    with server.client() as client:
         client.add_translation(name, text, translation, source=source, target=target)
 
 
 @memory_app.command("import")
-@with_tls
+@with_server
 def import_(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The TMX file, of any size.")],
+    server: ServerAccess,
     source: SourceLanguage = "",
     target: TargetLanguage = "",
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     timeout: CallTimeout = 120,
 ) -> None:
     """Add the translations of a TMX file.
@@ -108,7 +88,7 @@ def import_(
     """
     num_added = num_replaced = num_skipped = 0
     is_whole = False
-    with _client(server, api_key, tls, timeout) as client:
+    with server.client(timeout) as client:
         try:
             for portion in _portions(file):
                 made = client.import_memory(name, portion, source=source, target=target)
@@ -123,19 +103,17 @@ def import_(
 
 
 @memory_app.command()
-@with_tls
+@with_server
 def export(
     name: Name,
+    server: ServerAccess,
     output: Annotated[
         Path | None, typer.Option(help="File to write. Default: standard output.")
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     timeout: CallTimeout = 3600,
 ) -> None:
     """Write a memory as TMX."""
-    with _client(server, api_key, tls, timeout) as client:
+    with server.client(timeout) as client:
         parts = client.export_memory(name)
         try:
             if output is None:
@@ -151,27 +129,11 @@ def export(
 
 
 @memory_app.command()
-@with_tls
-def delete(
-    name: Name, server: Server = DEFAULT_SERVER, api_key: ApiKey = "", tls: TlsArgument = None
-) -> None:
+@with_server
+def delete(name: Name, server: ServerAccess) -> None:
     """Delete a memory."""
-    with _client(server, api_key, tls) as client:
+    with server.client() as client:
         client.delete_memory(name)
-
-
-@contextlib.contextmanager
-def _client(server: str, api_key: str, tls: TlsArgument, timeout: float = 60.0) -> Iterator[Client]:
-    """A client; a call that fails ends the command."""
-    from dragoman.client import Client, TranslationError
-
-    try:
-        with Client(server, timeout=timeout, api_key=api_key, tls=tls) as client:
-            yield client
-    except TranslationError as exc:
-        fail(describe(server, exc))
-    except ValueError as exc:  # an argument that no server accepts
-        fail(str(exc), 2)
 
 
 def _events(file: Path) -> Iterator[tuple[str, ElementTree.Element]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.exits import fail
+from cli.options import ServerAccess, with_server
 
 if TYPE_CHECKING:
     from dragoman.client import ModelInfo
@@ -43,11 +43,9 @@ class BundleFacts:
     origin: str
 
 
-@with_tls
+@with_server
 def models(
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
+    server: ServerAccess,
     model: Annotated[
         list[Path] | None,
         typer.Option(
@@ -64,20 +62,11 @@ def models(
         sizes = ("disk", "memory")
         _print(bundles, [_bundle_row(bundle) for bundle in bundles], sizes, as_json)
     else:
-        found = _served(server, api_key, tls)
+        with server.client(timeout=10.0) as client:
+            found = client.list_models()
         _print(
             found, [_row(each) for each in found], ("device", "state", "tokens", "search"), as_json
         )
-
-
-def _served(server: str, api_key: str, tls: TlsArgument) -> list[ModelInfo]:
-    from dragoman.client import Client, TranslationError
-
-    try:
-        with Client(server, timeout=10.0, api_key=api_key, tls=tls) as client:
-            return client.list_models()
-    except TranslationError as exc:
-        fail(describe(server, exc))
 
 
 def _facts(path: Path) -> BundleFacts:

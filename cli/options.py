@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from cli.exits import fail
+from cli.exits import describe, fail
 
 if TYPE_CHECKING:
-    from dragoman.client import Glossary
+    from dragoman.client import AsyncClient, Client, Glossary
     from dragoman.tls import Tls
 
 TlsArgument: TypeAlias = "Tls | None"
@@ -51,6 +52,16 @@ Server = Annotated[
         help="The server; dns:///NAME:PORT balances calls over all addresses of NAME.",
         envvar="DRAGOMAN_SERVER",
         callback=_check_server,
+    ),
+]
+
+ProofSentences = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of the sentences that prove the import; 0 proves nothing, which the bundle "
+        "records.",
+        min=0,
+        show_default="all",
     ),
 ]
 
@@ -264,14 +275,61 @@ def _tls(
     return chosen
 
 
-def with_tls(command: Callable[..., None]) -> Callable[..., None]:
+def with_tls(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of TLS, which it gets as `tls`: `dragoman.Tls` or None."""
     return _with_options(command, "tls", _tls)
 
 
+@dataclass(frozen=True)
+class ServerAccess:
+    """A server, and how to reach it.
+
+    Attributes:
+        address: HOST:PORT, or another address that gRPC knows.
+        api_key: "" without one.
+        tls: None for plain text.
+    """
+
+    address: str
+    api_key: str
+    tls: TlsArgument
+
+    def async_client(self, timeout: float) -> AsyncClient:
+        """A client whose calls take at most `timeout` seconds. The caller closes it."""
+        from dragoman.client import AsyncClient
+
+        return AsyncClient(self.address, timeout=timeout, api_key=self.api_key, tls=self.tls)
+
+    @contextlib.contextmanager
+    def client(self, timeout: float = 60.0) -> Iterator[Client]:
+        """A client; a call that fails, or takes over `timeout` seconds, ends the command."""
+        from dragoman.client import Client, TranslationError
+
+        try:
+            with Client(
+                self.address, timeout=timeout, api_key=self.api_key, tls=self.tls
+            ) as client:
+                yield client
+        except TranslationError as exc:
+            fail(describe(self.address, exc))
+        except ValueError as exc:  # an argument that no server accepts
+            fail(str(exc), 2)
+
+
+def with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a server, which it gets as `server`: a `ServerAccess`."""
+
+    def access(
+        server: Server = DEFAULT_SERVER, api_key: ApiKey = "", tls: TlsArgument = None
+    ) -> ServerAccess:
+        return ServerAccess(server, api_key, tls)
+
+    return _with_options(command, "server", with_tls(access))
+
+
 def _with_options(
-    command: Callable[..., None], argument: str, make: Callable[..., Any]
-) -> Callable[..., None]:
+    command: Callable[..., Any], argument: str, make: Callable[..., Any]
+) -> Callable[..., Any]:
     """A command with the options of `make` in place of an argument, which `make` returns."""
     options = {
         name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -279,9 +337,9 @@ def _with_options(
     }
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> Any:
         made = make(**{name: given.pop(name) for name in options})
-        command(**given, **{argument: made})
+        return command(**given, **{argument: made})
 
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != argument]

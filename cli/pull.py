@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import ended_by_sigterm, fail, fail_without
-from cli.export import describe, describe_agreement
-from cli.options import Precision
+from cli.exits import fail
+from cli.import_model import plain_errors, report_proof
+from cli.options import Precision, ProofSentences, Threads
 from cli.progress import log_to_standard_error, stages
 from cli.stored_models import ModelsDirectory, ModelsUrl, models_store
-from model.bundle.out_of_memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from export.store.mirror import Mirror
@@ -56,17 +54,8 @@ def pull(
     models_dir: ModelsDirectory = None,
     models_url: ModelsUrl = "",
     precision: Precision = "int8",
-    proof_sentences: Annotated[
-        int | None,
-        typer.Option(
-            help="Prove the import on so many sentences; 0 proves nothing.",
-            min=0,
-            show_default="all",
-        ),
-    ] = None,
-    threads: Annotated[
-        int, typer.Option(help="CPU threads of the proof; 0 measures how many are best.", min=0)
-    ] = 0,
+    proof_sentences: ProofSentences = None,
+    threads: Threads = 0,
 ) -> None:
     """Download models, prove that they translate as published, and keep them for `dragoman serve`.
 
@@ -85,7 +74,7 @@ def pull(
     if list_models:
         _list(models_url, pairs or [], wanted_type, store)
         return
-    with _plain_errors(store):
+    with plain_errors(store.directory):
         if publisher == "opus":
             jobs = _opus_jobs(pairs or [])
         else:
@@ -96,7 +85,7 @@ def pull(
     failed = False
     for job in jobs:
         try:
-            with _plain_errors(store):
+            with plain_errors(store.directory):
                 _report(job(store, options), precision)
         except typer.Exit:
             failed = True  # the others are pulled nevertheless
@@ -143,11 +132,7 @@ def _report(pulled: Pulled, precision: str) -> None:
         typer.echo(f"{pulled.pair}: here already, and the newest ({pulled.bundle})")
         return
     typer.echo(f"{pulled.pair}: {pulled.bundle}; {precision}")
-    if imported.proof is None:
-        typer.echo("- not proven: nothing shows that it translates like the model")
-    else:
-        typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
-        typer.echo(f"- {describe(imported.proof)}")
+    report_proof(imported)
     typer.echo(f"Serve it: dragoman serve {pulled.pair}")
 
 
@@ -161,7 +146,7 @@ def _list(
     from export.store.pairs import language_code
     from export.store.registry import fetch_registry
 
-    with _plain_errors(store):
+    with plain_errors(store.directory):
         published = fetch_registry(_mirror(models_url))
         here = {path.name for path in store.bundles()}
     wanted = {language_code(language) for language in languages}
@@ -185,23 +170,3 @@ def _mirror(models_url: str) -> Mirror:
     from export.store.registry import MOZILLA_URL
 
     return mirror_of(models_url or MOZILLA_URL)
-
-
-@contextlib.contextmanager
-def _plain_errors(store: ModelStore) -> Iterator[None]:
-    """End the command with one line for what can go wrong."""
-    from export.errors import ExportError
-
-    try:
-        with ended_by_sigterm():
-            yield
-    except ExportError as exc:
-        fail(str(exc))
-    except ModuleNotFoundError as exc:
-        fail_without(str(exc.name), "train,cpu,import")
-    except OSError as exc:
-        fail(f"{exc.filename or store.directory}: {exc.strerror or exc}")
-    except (MemoryError, RuntimeError) as exc:
-        if not is_out_of_memory(exc):
-            raise
-        fail("there is too little memory to import the model")

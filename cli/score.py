@@ -11,21 +11,18 @@ import typer
 
 from cli.exits import fail
 from cli.options import (
-    DEFAULT_SERVER,
-    ApiKey,
     CallTimeout,
     ModelName,
-    Server,
+    ServerAccess,
     SourceLanguage,
     TargetLanguage,
-    TlsArgument,
-    with_tls,
+    with_server,
 )
 
 _LINES_AT_A_TIME = 256
 
 
-@with_tls
+@with_server
 def score(
     source_file: Annotated[
         Path | None,
@@ -37,9 +34,6 @@ def score(
             metavar="TARGET", help="A file of their translations, line by line.", show_default=False
         ),
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     source: SourceLanguage = "",
     target: TargetLanguage = "",
     model: ModelName = "",
@@ -51,6 +45,8 @@ def score(
         ),
     ] = False,
     timeout: CallTimeout = 60,
+    *,
+    server: ServerAccess,
 ) -> None:
     """Score translations: two files, or lines "text, tab, translation" on standard input.
 
@@ -70,8 +66,6 @@ def score(
         typer.echo("Type a text, a tab and a translation on each line; Ctrl-D ends.", err=True)
     arguments = dict(
         server=server,
-        api_key=api_key,
-        tls=tls,
         timeout=timeout,
         source=source,
         target=target,

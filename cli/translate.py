@@ -11,18 +11,15 @@ import typer
 
 from cli.exits import fail
 from cli.options import (
-    DEFAULT_SERVER,
-    ApiKey,
     CallTimeout,
-    Server,
+    ServerAccess,
     SourceLanguage,
-    TlsArgument,
     with_call_options,
-    with_tls,
+    with_server,
 )
 
 
-@with_tls
+@with_server
 @with_call_options
 def translate(
     texts: Annotated[
@@ -33,9 +30,6 @@ def translate(
             show_default=False,
         ),
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     source: SourceLanguage = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each piece as it is made.")
@@ -73,6 +67,7 @@ def translate(
     ] = "",
     timeout: CallTimeout = 60,
     *,
+    server: ServerAccess,
     options: dict[str, Any],
 ) -> None:
     """Translate texts, or standard input line by line.
@@ -105,8 +100,6 @@ def translate(
         typer.echo("Type texts to translate, one per line; Ctrl-D ends.", err=True)
     arguments: dict[str, Any] = dict(
         server=server,
-        api_key=api_key,
-        tls=tls,
         timeout=timeout,
         source=source,
         max_new_tokens=max_new_tokens,

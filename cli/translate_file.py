@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.exits import describe, ended_by_sigterm, fail
-from cli.options import (
-    DEFAULT_SERVER,
-    ApiKey,
-    CallTimeout,
-    Server,
-    TlsArgument,
-    as_json,
-    with_call_options,
-    with_tls,
-)
+from cli.options import CallTimeout, ServerAccess, as_json, with_call_options, with_server
 from cli.shown_warnings import show_warnings
 
 if TYPE_CHECKING:
@@ -37,7 +28,7 @@ _WARNINGS_SHOWN = 20
 _SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
 
 
-@with_tls
+@with_server
 @with_call_options
 def translate_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document.")],
@@ -45,15 +36,13 @@ def translate_file(
         Path | None,
         typer.Option(help="The translated document. Default: FILE with the language in its name."),
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    api_key: ApiKey = "",
-    tls: TlsArgument = None,
     source: Annotated[
         str,
         typer.Option("--from", metavar="CODE", help="Language of the document; auto detects it."),
     ] = "",
     timeout: CallTimeout = 300,
     *,
+    server: ServerAccess,
     options: dict[str, Any],
 ) -> None:
     """Translate a document, and keep its structure.
@@ -75,9 +64,7 @@ def translate_file(
     warnings: list[TranslationWarning] = []
 
     async def run() -> list[str]:
-        from dragoman.client import AsyncClient
-
-        async with AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls) as client:
+        async with server.async_client(timeout) as client:
             models = [(each.name, each.version) for each in await client.list_models()]
             arguments = {"source": source, **options}
             depends_on = {"models": models, **as_json(arguments)}
@@ -101,7 +88,7 @@ def translate_file(
         with ended_by_sigterm():
             translations = asyncio.run(run())
     except TranslationError as exc:
-        fail(describe(server, exc))
+        fail(describe(server.address, exc))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except OSError as exc:

@@ -164,10 +164,10 @@ class Float32Arithmetic:
         graph = self._graph
         columns = graph.input("columns", self.dtype, [width, "columns"])
         bias = graph.input("column_bias", self.dtype, ["columns"])
-        first = graph.constant([0], np.int64)
+        first = graph.ints(0)
         padded = graph.op("Concat", states, self.constant(np.zeros((1, 1, width))), axis=0)
         product = graph.op("MatMul", padded, columns)
-        product = graph.op("Slice", product, first, graph.constant([-1], np.int64), first)
+        product = graph.op("Slice", product, first, graph.ints(-1), first)
         return graph.op("Add", product, bias)
 
     def output_columns(

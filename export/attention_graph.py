@@ -7,6 +7,7 @@ the same weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from export.attention.heads import (
 from export.attention.linformer import PositionProjections
 from export.attention.lsh import HashedAttentionGraph
 from export.graph_builder import GraphBuilder
-from export.layers import Layers, ResidualStream, decoder_stack
+from export.layers import Layers, decoder_stack, encoder_stack
 from export.packing import Packing, leave_padded
 from export.precisions import arithmetic_for
 from export.recurrence import recurrence_of_all
@@ -64,7 +65,7 @@ def build_attention(config: ModelConfig, weights: Weights, precision: str) -> on
     packing, _, positions = leave_padded(graph, source_ids, lengths)
     encoder = Layers(graph, arithmetic_for(precision, graph, source_ids), weights, config)
     states = encoder.embed("source", source_ids, positions)  # [1, S, D]
-    memory = _encoded(encoder, packing, states, heads)
+    memory = encoder_stack(encoder, states, _encoder_attention(encoder, packing, heads))
     read = shifted(graph, target_ids, config.bos_id)  # [T]
     arithmetic = arithmetic_for(precision, graph, read, static_scales=True)
     decoder = Layers(graph, arithmetic, weights, config)
@@ -90,7 +91,7 @@ class _Places:
     def of(cls, graph: GraphBuilder, ids: str) -> _Places:
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         positions = graph.op("Range", zero, graph.op("Squeeze", graph.op("Shape", ids)), one)
-        query = graph.op("Unsqueeze", positions, graph.constant([1], np.int64))
+        query = graph.op("Unsqueeze", positions, graph.ints(1))
         return cls(positions, graph.op("LessOrEqual", positions, query))
 
 
@@ -119,7 +120,7 @@ class _ShownAttention:
         if visible:
             scores = only_visible(graph, scores, visible)
         weights = graph.op("Softmax", scores, axis=-1)
-        shown = graph.op("Squeeze", weights, graph.constant([0], np.int64))
+        shown = graph.op("Squeeze", weights, graph.ints(0))
         graph.op("Gather", shown, self._heads, axis=0, output=name)
         rows = "source" if name.startswith("encoder") else "target"
         graph.output(name, "float32", ["heads", rows, columns])
@@ -129,28 +130,13 @@ class _ShownAttention:
         return join_heads(graph, mixed, self._layers.config.d_model)
 
 
-def _encoded(layers: Layers, packing: Packing, states: str, heads: str) -> str:
-    """The encoder's output [1, S, D] of embedded tokens [1, S, D]."""
-    graph, config = layers.graph, layers.config
-    names = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
-    stream = ResidualStream(
-        layers,
-        states,
-        [f"{name}.{part}_norm" for name in names for part in ("self_attention", "feed_forward")],
-        "encoder.final_norm",
-    )
+def _encoder_attention(layers: Layers, packing: Packing, heads: str) -> Callable[[str, int], str]:
+    """The attention of the encoder's layers, for `encoder_stack`; shown, unless by hashing."""
     shown = _EncoderAttention(layers, packing, heads)
-    hashed = HashedAttentionGraph(layers, packing) if config.encoder_attention == "lsh" else None
-    for layer, name in enumerate(names):
-        with graph.scope(name):
-            block = f"{name}.self_attention"
-            if hashed is not None:
-                mixed = hashed.attend(stream.states, block)
-            else:
-                mixed = shown.attend_layer(stream.states, block, layer)
-            stream.add(layers.attention_output(mixed, block))
-            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
-    return stream.states
+    if layers.config.encoder_attention != "lsh":
+        return shown.attend_layer
+    hashed = HashedAttentionGraph(layers, packing)
+    return lambda states, i: hashed.attend(states, f"encoder.layers.{i}.self_attention")
 
 
 class _EncoderAttention(_ShownAttention):
@@ -172,11 +158,12 @@ class _EncoderAttention(_ShownAttention):
             with graph.scope("visible"):
                 self._visible = self._mask(packing)
 
-    def attend_layer(self, states: str, block: str, layer: int) -> str:
+    def attend_layer(self, states: str, layer: int) -> str:
         """Weighted values [1, S, D], not yet projected, of the encoder's states."""
         layers, config, graph = self._layers, self._layers.config, self._layers.graph
+        block = f"encoder.layers.{layer}.self_attention"
         packed = layers.attention_input(states, block, "query", "key", "value")
-        parts = graph.multi_op("Split", packed, outputs=[None] * 3, axis=2, num_outputs=3)
+        parts = graph.split(packed, 3, axis=2)
         query, key, value = (
             split_heads(graph, part, config.num_heads, config.head_dim) for part in parts
         )
@@ -191,7 +178,7 @@ class _EncoderAttention(_ShownAttention):
         length = graph.op("Squeeze", graph.op("Shape", packing.mask, start=1, end=2))
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         positions = graph.op("Range", zero, length, one)
-        query = graph.op("Unsqueeze", positions, graph.constant([1], np.int64))
+        query = graph.op("Unsqueeze", positions, graph.ints(1))
         apart = graph.op("Abs", graph.op("Sub", query, positions))  # [S, S]
         window = graph.constant(config.attention_window, np.int64)
         near = graph.op("LessOrEqual", apart, window)
@@ -247,7 +234,7 @@ class _DecoderAttention(_ShownAttention):
     def _projected(self, states: str, block: str, *names: str) -> list[str]:
         """Projections of states [T, D], each [1, H, T, K]."""
         packed = self._layers.attention_input(states, block, *names)
-        batch = self._layers.graph.constant([0], np.int64)
+        batch = self._layers.graph.ints(0)
         return self._parts(self._layers.graph.op("Unsqueeze", packed, batch), len(names))
 
     def _parts(self, packed: str, count: int) -> list[str]:
@@ -255,12 +242,10 @@ class _DecoderAttention(_ShownAttention):
         graph, config = self._layers.graph, self._layers.config
         parts = [packed]
         if count > 1:
-            parts = graph.multi_op(
-                "Split", packed, outputs=[None] * count, axis=2, num_outputs=count
-            )
+            parts = graph.split(packed, count, axis=2)
         return [split_heads(graph, part, config.num_heads, config.head_dim) for part in parts]
 
     def _single(self, states: str) -> str:
         """[1, T, D] as [T, D]."""
         graph = self._layers.graph
-        return graph.op("Squeeze", states, graph.constant([0], np.int64))
+        return graph.op("Squeeze", states, graph.ints(0))

@@ -70,7 +70,7 @@ def build_store_sources(config: ModelConfig, dtype: str) -> onnx.ModelProto:
     ]
     offsets = graph.input("encoded_offsets", "int64", ["slices"])
     everything = graph.op("Concat", *encoded, axis=0)
-    vectors = graph.op("Reshape", everything, graph.constant([-1, config.head_dim], np.int64))
+    vectors = graph.reshape(everything, -1, config.head_dim)
     for cache, prefix, output in (("cross", "", "stored"), ("cross_last", "last_", "stored_last")):
         table = graph.input(cache, dtype, [f"{cache}_vectors", config.head_dim])
         places = graph.input(f"{cache}_offsets", "int64", ["slices"])
@@ -110,12 +110,12 @@ def build_set_rows() -> onnx.ModelProto:
 
 def _places(graph: GraphBuilder, offsets: str, relative: str) -> str:
     """[A * m] indices of vectors: offsets [A] plus relative [m], slice by slice."""
-    column = graph.op("Unsqueeze", offsets, graph.constant([1], np.int64))
+    column = graph.op("Unsqueeze", offsets, graph.ints(1))
     places = graph.op("Add", column, relative)  # [A, m]
-    return graph.op("Reshape", places, graph.constant([-1], np.int64))
+    return graph.reshape(places, -1)
 
 
 def _write(graph: GraphBuilder, table: str, places: str, vectors: str, output: str) -> None:
     """table[places] = vectors."""
-    column = graph.op("Unsqueeze", places, graph.constant([1], np.int64))
+    column = graph.op("Unsqueeze", places, graph.ints(1))
     graph.op("ScatterND", table, column, vectors, output=output)

@@ -63,7 +63,7 @@ def build_decoder_step(
         ExportError: a weight is missing or has the wrong shape.
     """
     graph = GraphBuilder("shortlist_step" if listed else "decoder_step", weights.shared)
-    column = graph.constant([1], np.int64)
+    column = graph.ints(1)
     # Unsqueeze, not Reshape: it keeps the dimension's name, by which the runtime sees that two
     # values have the same shape and can share a buffer.
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
@@ -88,8 +88,8 @@ def build_decoder_step(
 
 def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
     """Outputs for the next step on the device, and the output that the host reads."""
-    column = graph.constant([1], np.int64)
-    first = [graph.constant([n], np.int64) for n in (0, 1)]
+    column = graph.ints(1)
+    first = [graph.ints(n) for n in (0, 1)]
     running = graph.input("running", "int32", ["rows"])
     best = graph.op("Slice", "top_ids", *first, column)  # [rows, 1]
     graph.op("Squeeze", best, column, output="next_token_ids")
@@ -118,7 +118,7 @@ def _recurrence(layers: Layers, positions: str | None) -> Callable[[str, int], s
             With None, the buffer has to hold zeros there.
     """
     graph, dtype, width = layers.graph, layers.arithmetic.dtype, layers.config.d_model
-    column = graph.constant([1], np.int64)
+    column = graph.ints(1)
     if positions is not None:
         nothing = graph.constant(0, np.dtype(dtype).type)
         begins = graph.op("Equal", positions, graph.constant(0, np.int32))

@@ -8,7 +8,7 @@ from export.attention.heads import split_heads
 from export.attention.kinds import encoder_attention
 from export.attention.linformer import PositionProjections
 from export.graph_builder import GraphBuilder
-from export.layers import Layers, ResidualStream
+from export.layers import Layers, encoder_stack
 from export.packing import Packing, leave_padded, pack_tokens
 from export.precisions import arithmetic_for
 from export.weights import Weights
@@ -37,23 +37,16 @@ def build_encoder(
     layers = Layers(graph, arithmetic, weights, config)
     states = layers.embed("source", token_ids, positions)  # [N, D]
     attention = encoder_attention(layers, packing)
-    names = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
-    stream = ResidualStream(
-        layers,
-        states,
-        [f"{name}.{part}_norm" for name in names for part in ("self_attention", "feed_forward")],
-        "encoder.final_norm",
-    )
-    for name in names:
-        with graph.scope(name):
-            block = f"{name}.self_attention"
-            mixed = packing.unpad(graph, attention.attend(stream.states, block), config.d_model)
-            stream.add(layers.attention_output(mixed, block))
-            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
+
+    def attend(states: str, layer: int) -> str:
+        mixed = attention.attend(states, f"encoder.layers.{layer}.self_attention")
+        return packing.unpad(graph, mixed, config.d_model)
+
+    memory = encoder_stack(layers, states, attend)
     low_rank = config.cross_attention == "linformer"
     projections = PositionProjections(layers, packing) if low_rank else None
     for i in range(config.num_decoder_layers):
-        _cross_keys_values(layers, packing, stream.states, i, projections)
+        _cross_keys_values(layers, packing, memory, i, projections)
     return graph.build()
 
 
@@ -74,7 +67,7 @@ def _cross_keys_values(
         if projections is None:
             graph.multi_op("Split", split, outputs=names, axis=1, num_outputs=2)
         else:
-            parts = graph.multi_op("Split", split, outputs=[None] * 2, axis=1, num_outputs=2)
+            parts = graph.split(split, 2, axis=1)
             projections.project(parts[0], parts[1], block, outputs=names)
     length = "source" if projections is None else config.attention_rank
     shape: list[int | str] = ["batch", config.num_heads, length, config.head_dim]

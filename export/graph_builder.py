@@ -121,6 +121,18 @@ class GraphBuilder:
         )
         return names
 
+    def ints(self, *numbers: int) -> str:
+        """Adds a constant int64 vector, as shapes and axes are given."""
+        return self.constant(numbers, np.int64)
+
+    def reshape(self, value: str, *shape: int) -> str:
+        """`value` in a shape, in which 0 copies a dimension and -1 is what remains."""
+        return self.op("Reshape", value, self.ints(*shape))
+
+    def split(self, value: str, count: int, axis: int) -> list[str]:
+        """`value` in `count` equal parts along an axis."""
+        return self.multi_op("Split", value, outputs=[None] * count, axis=axis, num_outputs=count)
+
     def cast(self, value: str, dtype: str) -> str:
         """`value` with another element type."""
         return self.op("Cast", value, to=_ELEMENT_TYPES[dtype])

@@ -57,7 +57,7 @@ class Int8Arithmetic(Float32Arithmetic):
         self._uses_static_scales = static_scales
         self._static_scales: dict[str, np.float32] = {}  # of normalised states
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
-        shape = graph.op("Shape", graph.op("Unsqueeze", token_ids, graph.constant([-1], np.int64)))
+        shape = graph.op("Shape", graph.op("Unsqueeze", token_ids, graph.ints(-1)))
         self._middle = graph.op("ConstantOfShape", shape, value=_uint8(_MIDDLE))  # [..., 1]
         self._zero = graph.op("ConstantOfShape", shape, value=_uint8(0))
 
@@ -242,7 +242,7 @@ class Int8Arithmetic(Float32Arithmetic):
         key = (states, non_negative)
         if key not in self._quantized:
             graph = self._graph
-            axis = graph.constant([-1], np.int64)
+            axis = graph.ints(-1)
             sizes = states if non_negative else graph.op("Abs", states)
             largest = graph.op("ReduceMax", sizes, axis, keepdims=1)
             if non_negative:

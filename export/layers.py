@@ -75,9 +75,7 @@ class Layers:
         """A recurrent unit's forget gate and candidate [..., D] of its input [..., D]."""
         steps = self.weights.steps(f"{block}.forget", f"{block}.candidate")
         both = self.arithmetic.linear(Linear(states, *self.weights.gates(block), steps=steps))
-        forget, candidate = self.graph.multi_op(
-            "Split", both, outputs=[None, None], axis=-1, num_outputs=2
-        )
+        forget, candidate = self.graph.split(both, 2, axis=-1)
         return self.graph.op("Sigmoid", forget), candidate
 
     def logits(self, states: str, *, to_choose: bool = False) -> str:
@@ -99,7 +97,7 @@ class Layers:
 
     def _without_start(self, states: str, ids: str) -> str:
         """The embeddings [..., D] of tokens [...], with zeros for the token that starts."""
-        last = self.graph.constant([-1], np.int64)
+        last = self.graph.ints(-1)
         starts = self.graph.op("Equal", ids, self.graph.constant(self.config.bos_id, np.int64))
         starts = self.graph.op("Unsqueeze", starts, last)
         return self.graph.op("Where", starts, self.arithmetic.constant(0.0), states)
@@ -145,6 +143,25 @@ class ResidualStream:
         return self._layers.norm(self._norms.pop(0))
 
 
+def encoder_stack(layers: Layers, states: str, attend: Callable[[str, int], str]) -> str:
+    """The encoder's layers: embedded tokens [..., D] -> hidden states [..., D].
+
+    Args:
+        attend: returns weighted values [..., D], not yet projected, given the input [..., D] of
+            self-attention and the layer's number.
+    """
+    names = [f"encoder.layers.{i}" for i in range(layers.config.num_encoder_layers)]
+    parts = ("self_attention", "feed_forward")
+    norms = [f"{name}.{part}_norm" for name in names for part in parts]
+    stream = ResidualStream(layers, states, norms, "encoder.final_norm")
+    for i, name in enumerate(names):
+        with layers.graph.scope(name):
+            mixed = attend(stream.states, i)
+            stream.add(layers.attention_output(mixed, f"{name}.self_attention"))
+            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    return stream.states
+
+
 def decoder_stack(
     layers: Layers,
     states: str,
@@ -161,12 +178,8 @@ def decoder_stack(
     names = [f"decoder.layers.{i}" for i in range(layers.config.num_decoder_layers)]
     first = "recurrence" if layers.config.decoder == "ssru" else "self_attention"
     parts = (first, "cross_attention", "feed_forward")
-    stream = ResidualStream(
-        layers,
-        states,
-        [f"{name}.{part}_norm" for name in names for part in parts],
-        "decoder.final_norm",
-    )
+    norms = [f"{name}.{part}_norm" for name in names for part in parts]
+    stream = ResidualStream(layers, states, norms, "decoder.final_norm")
     for i, name in enumerate(names):
         with layers.graph.scope(name):
             stream.add(look_back(stream.states, i))

@@ -31,7 +31,7 @@ def choose_listed_tokens(layers: Layers, states: str) -> None:
     graph = layers.graph
     steps = layers.weights.steps("output_projection")
     logits = layers.arithmetic.project_to_columns(states, layers.config.d_model, steps)
-    logits = graph.op("Squeeze", logits, graph.constant([1], np.int64))  # [rows, columns]
+    logits = graph.op("Squeeze", logits, graph.ints(1))  # [rows, columns]
     columns = graph.input("listed_columns", "int32", ["rows", "listed"])
     token_ids = graph.input("column_ids", "int64", ["columns"])
     k = graph.input("top_k", "int64", [1])
@@ -40,7 +40,7 @@ def choose_listed_tokens(layers: Layers, states: str) -> None:
     best_columns = graph.op("GatherElements", columns, places, axis=1)
     graph.op("Gather", token_ids, best_columns, axis=0, output="top_ids")
     log_sum_exp = log_sum_exp_of(graph, own, places)
-    graph.op("Squeeze", log_sum_exp, graph.constant([1], np.int64), output="log_sum_exp")
+    graph.op("Squeeze", log_sum_exp, graph.ints(1), output="log_sum_exp")
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
     graph.output("log_sum_exp", "float32", ["rows"])

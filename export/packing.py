@@ -38,14 +38,14 @@ class Packing:
         """[B, S, W] as [N, W]."""
         if not self.token_places:
             return padded
-        flat = graph.op("Reshape", padded, graph.constant([-1, width], np.int64))
+        flat = graph.reshape(padded, -1, width)
         return graph.op("Gather", flat, self.token_places, axis=0)
 
 
 def pack_tokens(graph: GraphBuilder, ids: str, lengths: str) -> tuple[Packing, str, str]:
     """The packing of a batch, and the ids and positions of its N tokens."""
     with graph.scope("packing"):
-        flat, column = graph.constant([-1], np.int64), graph.constant([-1, 1], np.int64)
+        flat, column = graph.ints(-1), graph.ints(-1, 1)
         width = graph.op("Squeeze", graph.op("Shape", ids, start=1, end=2))
         width32 = graph.cast(width, "int32")
         zero, one = graph.constant(0, np.int32), graph.constant(1, np.int32)
@@ -76,7 +76,7 @@ def leave_padded(graph: GraphBuilder, ids: str, lengths: str) -> tuple[Packing, 
         width32 = graph.cast(width, "int32")
         zero, one = graph.constant(0, np.int32), graph.constant(1, np.int32)
         positions = graph.op("Range", zero, width32, one)
-        column = graph.constant([-1, 1], np.int64)
+        column = graph.ints(-1, 1)
         valid = graph.op("Less", positions, graph.op("Reshape", lengths, column))  # [B, S]
         packing = Packing(
             last_positions=graph.op("Sub", lengths, one),

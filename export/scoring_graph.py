@@ -62,16 +62,16 @@ def build_scoring(
 
 def shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
     """The decoder's input at each position: BOS, then all tokens but the last."""
-    start, end, axis = (graph.constant([n], np.int64) for n in (0, -1, 0))
+    start, end, axis = (graph.ints(n) for n in (0, -1, 0))
     before = graph.op("Slice", target_ids, start, end, axis)
-    return graph.op("Concat", graph.constant([bos_id], np.int64), before, axis=0)
+    return graph.op("Concat", graph.ints(bos_id), before, axis=0)
 
 
 def output_log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
     """Adds the output `log_probabilities` [T] of given tokens [T], from states [T, D]."""
     graph = layers.graph
     everything = graph.op("LogSoftmax", layers.logits(states), axis=-1)  # [T, V]
-    column = graph.constant([1], np.int64)
+    column = graph.ints(1)
     chosen = graph.op(
         "GatherElements", everything, graph.op("Unsqueeze", target_ids, column), axis=1
     )
@@ -87,7 +87,7 @@ class _TargetAttention:
         self._alignment_head = alignment_head
         self._graph = graph = layers.graph
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
-        self._column = graph.constant([1], np.int64)
+        self._column = graph.ints(1)
         length = graph.op("Squeeze", graph.op("Shape", target_ids))
         self.positions = graph.op("Range", zero, length, one)  # [T]
         self._length = graph.cast(length, "int32")
@@ -99,7 +99,7 @@ class _TargetAttention:
         block = f"decoder.layers.{layer}.self_attention"
         graph, config = self._graph, self._layers.config
         packed = self._layers.attention_input(states, block, "query", "key", "value")  # [T, 3D]
-        first = graph.constant([0], np.int64)
+        first = graph.ints(0)
         packed = graph.op("Unsqueeze", packed, first)
         attend = self._attend_on_gpu if self._layers.arithmetic.dtype == "float16" else self._attend
         mixed = attend(packed, config.num_heads)  # [1, T, D]
@@ -119,7 +119,7 @@ class _TargetAttention:
 
     def _attend_on_gpu(self, packed: str, num_heads: int) -> str:
         """Attention with the operator that the encoder uses on GPUs; it has no cache."""
-        parts = self._graph.multi_op("Split", packed, outputs=[None] * 3, axis=2, num_outputs=3)
+        parts = self._graph.split(packed, 3, axis=2)
         return self._graph.op(
             "MultiHeadAttention", *parts, domain=MICROSOFT, num_heads=num_heads, unidirectional=1
         )
@@ -133,14 +133,14 @@ class _TargetAttention:
             graph.op(
                 "Squeeze",
                 graph.input(f"cross_{kind}_{layer}", arithmetic.dtype, shape),
-                graph.constant([0], np.int64),
+                graph.ints(0),
             )
             for kind in ("key", "value")
         )
         query = self._layers.attention_input(states, block, "query")  # [T, D]
         query = graph.op("Mul", query, arithmetic.constant(1.0 / math.sqrt(config.head_dim)))
-        heads = graph.constant([0, config.num_heads, config.head_dim], np.int64)
-        query = graph.op("Transpose", graph.op("Reshape", query, heads), perm=[1, 0, 2])
+        query = graph.reshape(query, 0, config.num_heads, config.head_dim)
+        query = graph.op("Transpose", query, perm=[1, 0, 2])
         scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 2, 1]))
         if arithmetic.dtype != "float32":
             scores = graph.cast(scores, "float32")
@@ -150,14 +150,13 @@ class _TargetAttention:
         if arithmetic.dtype != "float32":
             weights = graph.cast(weights, arithmetic.dtype)
         mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[1, 0, 2])
-        joined = graph.op("Reshape", mixed, graph.constant([0, config.d_model], np.int64))
-        return self._layers.attention_output(joined, block)
+        return self._layers.attention_output(graph.reshape(mixed, 0, config.d_model), block)
 
     def _output_alignment(self, weights: str) -> None:
         if self._alignment_head is not None:
             head = self._graph.constant(self._alignment_head, np.int64)
             self._graph.op("Gather", weights, head, axis=0, output="attention")
         else:
-            heads = self._graph.constant([0], np.int64)
+            heads = self._graph.ints(0)
             self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
         self._graph.output("attention", "float32", ["target", "source"])

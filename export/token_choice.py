@@ -32,7 +32,7 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
     log_sum_exp = log_sum_exp_of(graph, logits, "top_ids")  # [rows, 1]
     if layers.config.forbidden_id is not None:
         log_sum_exp = _add_forbidden(layers, states, log_sum_exp)
-    graph.op("Squeeze", log_sum_exp, graph.constant([1], np.int64), output="log_sum_exp")
+    graph.op("Squeeze", log_sum_exp, graph.ints(1), output="log_sum_exp")
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
     graph.output("log_sum_exp", "float32", ["rows"])
@@ -45,11 +45,11 @@ def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
     values = graph.input("adjust_values", "float32", ["adjustments"])
     size = graph.constant(vocab_size, np.int64)
     places = graph.op("Add", graph.op("Mul", rows, size), token_ids)
-    flat = graph.op("Reshape", logits, graph.constant([-1], np.int64))
+    flat = graph.reshape(logits, -1)
     adjusted = graph.op("ScatterElements", flat, places, values, axis=0, reduction="add")
     for value in (flat, adjusted):
         graph.describe(value, "float32", ["rows * vocabulary"])
-    shaped = graph.op("Reshape", adjusted, graph.constant([-1, vocab_size], np.int64))
+    shaped = graph.reshape(adjusted, -1, vocab_size)
     return graph.describe(shaped, "float32", ["rows", vocab_size])
 
 
@@ -72,10 +72,10 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
     if resident or not size:
         graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
         return
-    last = graph.constant([-1], np.int64)
-    groups = graph.op("Reshape", logits, graph.constant([0, -1, size], np.int64))
+    last = graph.ints(-1)
+    groups = graph.reshape(logits, 0, -1, size)
     maxima = graph.op("ReduceMax", groups, last, keepdims=0)  # [rows, V / size]
-    num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
+    num_groups = graph.op("Min", k, graph.ints(vocab_size // size))
     _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
     # Back to the order of the vocabulary, so that equal logits keep it.
     best_groups, _ = graph.multi_op(
@@ -83,7 +83,7 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
     )
     places_of_groups = graph.op("Unsqueeze", best_groups, last)  # [rows, k, 1]
     candidates = graph.op("GatherND", groups, places_of_groups, batch_dims=1)
-    candidates = graph.op("Reshape", candidates, graph.constant([0, -1], np.int64))
+    candidates = graph.reshape(candidates, 0, -1)
     _, places = graph.multi_op("TopK", candidates, k, outputs=["top_logits", None], axis=-1)
     width = graph.constant(size, np.int64)
     group = graph.op("GatherElements", best_groups, graph.op("Div", places, width), axis=1)
@@ -99,8 +99,8 @@ def log_sum_exp_of(graph: GraphBuilder, logits: str, places: str) -> str:
     LogSoftmax takes one logarithm a row. The operator Log over the rows' probabilities would be a
     little faster, but computes some of them eight at a time and the rest singly, with other bits.
     """
-    first = [graph.constant([n], np.int64) for n in (0, 1)]
-    axis = graph.constant([1], np.int64)
+    first = [graph.ints(n) for n in (0, 1)]
+    axis = graph.ints(1)
     best = graph.op("Slice", "top_logits", *first, axis)  # [rows, 1]
     best_id = graph.op("Slice", places, *first, axis)
     log_probabilities = graph.op("LogSoftmax", logits, axis=-1)
@@ -120,12 +120,12 @@ def _add_forbidden(layers: Layers, states: str, log_sum_exp: str) -> str:
     assert bias is not None
     if layers.arithmetic.dtype != "float32":
         states = graph.cast(states, "float32")
-    axis = graph.constant([1], np.int64)
-    last = graph.constant([-1], np.int64)
+    axis = graph.ints(1)
+    last = graph.ints(-1)
     weight = graph.constant(layers.weights.output_projection()[forbidden_id], np.float32)
     product = graph.op("Mul", states, weight)  # [rows, 1, D]
     logit = graph.op("ReduceSum", product, last, keepdims=0)
     logit = graph.op("Add", logit, graph.constant(bias[forbidden_id], np.float32))  # [rows, 1]
     both = graph.op("LogSoftmax", graph.op("Concat", log_sum_exp, logit, axis=1), axis=-1)
-    share = graph.op("Slice", both, graph.constant([0], np.int64), axis, axis)
+    share = graph.op("Slice", both, graph.ints(0), axis, axis)
     return graph.op("Sub", log_sum_exp, share)

@@ -12,7 +12,7 @@ import math
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
 from bench.load.results import RUN_FILE, Results, completed, read_results
 from bench.load.session import RunProgress, Session
-from bench.load.signals import on_interrupt
 from bench.load.statistics import Summary
 from bench.load.units import Slo
+from model.training.signals import on_stop_signal
 
 TRIAL_SECONDS = 60.0
 """How long a trial usually lasts at least."""
@@ -111,15 +111,6 @@ class Trial:
     def __str__(self) -> str:
         return f"{self.rate:.4g}/s for {self.summary.seconds:.0f} s: promise {self.verdict}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "rate": self.rate,
-            "kept": self.kept,
-            "why": self.why,
-            "summary": self.summary.to_dict(),
-        }
-
 
 @dataclass(frozen=True)
 class Capacity:
@@ -138,10 +129,10 @@ class Capacity:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "slo": {"percentile": self.slo.percentile, "seconds": self.slo.seconds},
+            "slo": asdict(self.slo),
             "capacity": self.rate,
             "ended_early": self.ended_early,
-            "trials": [trial.to_dict() for trial in self.trials],
+            "trials": [{**vars(one), "summary": one.summary.to_dict()} for one in self.trials],
         }
 
 
@@ -192,7 +183,7 @@ class CapacityTest:
         trials: list[Trial] = []
         try:
             # Outside of runs, which handle the signals themselves.
-            with on_interrupt(signal.default_int_handler):
+            with on_stop_signal(signal.default_int_handler):
                 start, ended_early = self._start(observer)
                 if not ended_early:
                     search = CapacitySearch(start, self.resolution)
@@ -303,12 +294,12 @@ class _Watch:
         self._allowed = most * (1 - slo.percentile / 100)
 
     def __call__(self, progress: RunProgress) -> bool:
-        for sample in progress.samples[self._num_seen :]:
+        for sample in progress.run.samples[self._num_seen :]:
             if sample.scheduled >= self._plan.warmup:
                 self._num_late += sample.latency > self._slo.seconds
                 if sample.failed:
                     self._num_late += math.ceil(self._allowed) + 1
-        self._num_seen = len(progress.samples)
+        self._num_seen = len(progress.run.samples)
         stop = self._observer(progress)
         return stop or self._num_late > self._allowed
 

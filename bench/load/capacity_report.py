@@ -12,8 +12,8 @@ from bench.load.capacity import Capacity
 from bench.load.errors import ResultsError
 from bench.load.html_report import page, table
 from bench.load.results import REPORT_FILE
-from bench.load.svg import Chart, Series
 from bench.load.units import format_seconds
+from model.evaluation.chart import Chart, Series
 
 CAPACITY_FILE = "capacity.json"
 HEADER = ["rate", "measured", "requests", "p50", "p99", "max", "errors", "promise"]

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -14,8 +13,9 @@ from types import FrameType
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
 from bench.load.sample import RequestSample, rounded
-from bench.load.signals import on_interrupt
+from bench.load.statistics import Run
 from bench.load.worker import Done, Ready, Share, WorkerProgress, run
+from model.training.signals import on_stop_signal
 
 INTERRUPTED = "interrupted"
 """Why a run was broken off that Ctrl-C or SIGTERM ended."""
@@ -27,29 +27,8 @@ _GONE_SECONDS = 5.0
 _STOP_SECONDS = 10.0
 
 
-@dataclass
-class Outcome:
-    """The result of a run.
-
-    Attributes:
-        samples: every request that ended or was broken off, in the order of their ends.
-        lags: how late the generators' event loops were, in seconds.
-        seconds: how long it went on, warm-up included; less than planned if it was broken off.
-        broken_off: why; "" if it was not.
-        cpu_seconds: CPU time of each process of the generator.
-        num_in_flight: calls in progress at the last report.
-    """
-
-    samples: list[RequestSample] = field(default_factory=list)
-    lags: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    broken_off: str = ""
-    cpu_seconds: list[float] = field(default_factory=list)
-    num_in_flight: int = 0
-
-
-Observer = Callable[[Outcome, list[RequestSample], float], bool]
-"""Receives all results, the new samples and the seconds since the start; True stops the run."""
+Observer = Callable[[Run, list[RequestSample], float], bool]
+"""Receives the run, the new samples and the seconds since the start; True stops the run."""
 
 
 class Coordinator:
@@ -63,13 +42,13 @@ class Coordinator:
         self._plan = plan
         self._texts = texts
         self._observer = observer
-        self._outcome = Outcome()
+        self._run = Run(plan, [], [], 0.0)
         self._in_flight: dict[Connection, int] = {}
         self._last_sign_of_life = 0.0
         self._interrupted = False
         self._worker_died = False
 
-    def run(self, on_start: Callable[[float], None] = lambda start: None) -> Outcome:
+    def run(self, on_start: Callable[[float], None] = lambda start: None) -> Run:
         """Run to the end, or until the observer, Ctrl-C or a dead server ends it.
 
         Args:
@@ -98,11 +77,11 @@ class Coordinator:
             on_start(start)
             for connection in connections:
                 connection.send(start)
-            with on_interrupt(self._note):
+            with on_stop_signal(self._note):
                 self._collect(connections, start)
             # Also if the run was over anyway: more runs may follow.
             if self._interrupted:
-                self._outcome.broken_off = INTERRUPTED
+                self._run.broken_off = INTERRUPTED
         finally:
             for connection in connections:
                 connection.close()
@@ -110,7 +89,7 @@ class Coordinator:
                 process.join(_STOP_SECONDS)
                 if process.is_alive():
                     process.terminate()
-        return self._outcome
+        return self._run
 
     def _await_ready(self, connections: list[Connection]) -> None:
         for connection in connections:
@@ -133,12 +112,12 @@ class Coordinator:
             reason = self._reason_to_stop(new, now) or (INTERRUPTED if self._interrupted else "")
             if reason and stopped_at is None:
                 stopped_at = now
-                self._outcome.broken_off = reason
+                self._run.broken_off = reason
                 _stop(alive)
             elif stopped_at is not None and now > stopped_at + _STOP_SECONDS:
                 break
         planned = self._plan.total_seconds
-        self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
+        self._run.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
     def _take(self, alive: list[Connection]) -> list[RequestSample]:
         """Wait briefly for messages and take them in; the new samples."""
@@ -152,20 +131,20 @@ class Coordinator:
                 self._worker_died = True
                 continue
             if isinstance(message, Done):
-                self._outcome.cpu_seconds.append(message.cpu_seconds)
+                self._run.cpu_seconds += message.cpu_seconds
                 alive.remove(ready)
                 continue
             assert isinstance(message, WorkerProgress)
             new += [rounded(sample) for sample in message.samples]
-            self._outcome.lags += [round(lag, 6) for lag in message.lags]
+            self._run.lags += [round(lag, 6) for lag in message.lags]
             self._in_flight[ready] = message.num_in_flight
-        self._outcome.samples += new
-        self._outcome.num_in_flight = sum(self._in_flight.values())
+        self._run.samples += new
+        self._run.num_in_flight = sum(self._in_flight.values())
         return new
 
     def _reason_to_stop(self, new: list[RequestSample], now: float) -> str:
         """The reason to stop; "" to continue."""
-        if self._observer(self._outcome, new, now):
+        if self._observer(self._run, new, now):
             return "stopped"
         if self._worker_died:
             return "a process of the load generator died"

@@ -13,7 +13,7 @@ from bench.load.results import Results
 from bench.load.sample import RequestSample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Summary
-from bench.load.svg import Chart, Point, Series, thin
+from model.evaluation.chart import Chart, Point, Series, thin
 
 _MOST_DOTS = 4000
 

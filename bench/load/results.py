@@ -18,7 +18,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class ResultsWriter:
         self._header = {
             "format_version": FORMAT_VERSION,
             "plan": plan.to_dict(),
-            "slo": None if slo is None else {"percentile": slo.percentile, "seconds": slo.seconds},
+            "slo": None if slo is None else asdict(slo),
             "about": dict(about),
         }
         self._num_written = 0
@@ -162,12 +162,12 @@ class ResultsWriter:
             "num_scheduled": run.num_scheduled,
             "lags": list(run.lags),
         }
-        lines = (json.dumps(snapshot.to_dict()) for snapshot in results.snapshots)
+        lines = (json.dumps(asdict(snapshot)) for snapshot in results.snapshots)
         self._write(METRICS_FILE, "".join(line + "\n" for line in lines))
         server = results.server()
         figures = {
             "load": results.summary().to_dict(),
-            "server": None if server is None else server.to_dict(),
+            "server": None if server is None else asdict(server),
         }
         self._write_json(SUMMARY_FILE, figures)
         self._write(REPORT_FILE, report)
@@ -241,4 +241,4 @@ def _lines(path: Path) -> Iterator[Any]:
 
 def _snapshots(path: Path) -> list[Snapshot]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Snapshot.from_dict(json.loads(line)) for line in lines]
+    return [Snapshot(**json.loads(line)) for line in lines]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ssl
 import threading
 import time
@@ -12,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -60,15 +58,6 @@ class Snapshot:
                 elif series in _SERIES:
                     values[series] += sample.value
         return cls(seconds, dict(values), dict(buckets[_QUEUE]), dict(buckets[_ROWS]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Snapshot:
-        """The snapshot that `to_dict` gave."""
-        return cls(**fields)
 
 
 _QUEUE = "dragoman_queue_duration_seconds"
@@ -197,10 +186,6 @@ class ServerFigures:
     def padding_share(self) -> float | None:
         """Padding beside the tokens that the model read: 0 is none, 1 as much again."""
         return _ratio(self.padding_tokens, self.source_tokens)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
 
 
 def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> ServerFigures | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.arrivals import arrival_times
-from bench.load.coordinator import Coordinator, Outcome
+from bench.load.coordinator import Coordinator
 from bench.load.grpc_call import find_server
 from bench.load.host import HostTimes, read_times
 from bench.load.html_report import render
@@ -27,13 +27,11 @@ class RunProgress:
 
     Attributes:
         seconds: since its beginning, warm-up included.
-        samples: every request that ended.
+        snapshots: the server's metrics so far.
     """
 
-    plan: LoadPlan
+    run: Run
     seconds: float
-    samples: Sequence[RequestSample]
-    num_in_flight: int
     snapshots: Sequence[Snapshot]
 
 
@@ -78,13 +76,11 @@ class Session:
         scrapers: list[Scraper] = []
         before: list[HostTimes | None] = []
 
-        def observe(outcome: Outcome, new: list[RequestSample], seconds: float) -> bool:
+        def observe(run: Run, new: list[RequestSample], seconds: float) -> bool:
             if writer and new:
-                writer.add(outcome.samples)
+                writer.add(run.samples)
             snapshots = scrapers[0].snapshots if scrapers else []
-            return observer(
-                RunProgress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
-            )
+            return observer(RunProgress(run, seconds, snapshots))
 
         # From here on: starting the generator's processes does not count as a disturbance.
         def begin(start: float) -> None:
@@ -93,7 +89,7 @@ class Session:
                 scrapers.append(Scraper(self.metrics_url, start, plan.tls.ca if plan.tls else ""))
 
         try:
-            outcome = Coordinator(plan, self.texts, observe).run(begin)
+            run = Coordinator(plan, self.texts, observe).run(begin)
             after = read_times()
         finally:
             for scraper in scrapers:
@@ -103,9 +99,10 @@ class Session:
         if scrapers and scrapers[0].error:
             about["metrics_error"] = scrapers[0].error
         snapshots = tuple(scrapers[0].snapshots) if scrapers else ()
-        if mistaken := whose_metrics(snapshots, outcome.samples):
+        if mistaken := whose_metrics(snapshots, run.samples):
             about["metrics_error"] = f"metrics at {self.metrics_url}: {mistaken}"
-        results = Results(_as_run(plan, outcome), self.slo, snapshots, about)
+        run.num_scheduled = _num_scheduled(run)
+        results = Results(run, self.slo, snapshots, about)
         if writer:
             writer.finish(results, render(results))
         return results
@@ -117,23 +114,11 @@ def about_source(path: Path, texts: Sequence[str]) -> dict[str, Any]:
     return {"source": {"file": path.name, "texts": len(texts), "sha256": digest}}
 
 
-def _as_run(plan: LoadPlan, outcome: Outcome) -> Run:
-    scheduled: int | None = None
-    if plan.rate is not None:
-        times = arrival_times(
-            plan.arrivals,
-            plan.rate,
-            plan.total_seconds,
-            seed=plan.seed,
-            burstiness=plan.burstiness,
-        )
-        scheduled = int(((times >= plan.warmup) & (times < outcome.seconds)).sum())
-    return Run(
-        plan=plan,
-        samples=outcome.samples,
-        lags=outcome.lags,
-        seconds=outcome.seconds,
-        broken_off=outcome.broken_off,
-        cpu_seconds=sum(outcome.cpu_seconds),
-        num_scheduled=scheduled,
+def _num_scheduled(run: Run) -> int | None:
+    plan = run.plan
+    if plan.rate is None:
+        return None
+    times = arrival_times(
+        plan.arrivals, plan.rate, plan.total_seconds, seed=plan.seed, burstiness=plan.burstiness
     )
+    return int(((times >= plan.warmup) & (times < run.seconds)).sum())

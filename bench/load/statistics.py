@@ -142,26 +142,29 @@ class Summary:
         return {**dataclasses.asdict(self), "valid": self.valid}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     """A run's samples and how they were made.
 
     Attributes:
-        lags: the event loops' lags, in seconds.
-        seconds: how long it went on, warm-up included.
+        samples: every request that ended or was broken off, in the order of their ends.
+        lags: how late the generators' event loops were, in seconds.
+        seconds: how long it went on, warm-up included; less than planned if it was broken off.
         broken_off: why it ended early; "" if it did not.
         cpu_seconds: CPU time of the generator's processes.
         num_scheduled: requests of an open loop that were to be sent in the measured time; None
             for a closed loop.
+        num_in_flight: calls in progress at the last report.
     """
 
     plan: LoadPlan
-    samples: Sequence[RequestSample]
-    lags: Sequence[float]
+    samples: list[RequestSample]
+    lags: list[float]
     seconds: float
     broken_off: str = ""
     cpu_seconds: float = 0.0
     num_scheduled: int | None = None
+    num_in_flight: int = 0
 
     @property
     def measured_seconds(self) -> float:

@@ -39,11 +39,10 @@ def live_view(console: Console) -> Iterator[Callable[[RunProgress], bool]]:
 
 
 def _live_table(progress: RunProgress) -> Table:
-    plan = progress.plan
-    samples = progress.samples
+    plan = progress.run.plan
     since = progress.seconds - _RECENT_SECONDS
     recent = []
-    for sample in reversed(samples):  # in the order of their ends
+    for sample in reversed(progress.run.samples):  # in the order of their ends
         if sample.ended < since:
             break
         recent.append(sample)
@@ -58,7 +57,7 @@ def _live_table(progress: RunProgress) -> Table:
         (phase, f"{max(0.0, progress.seconds):.0f} of {plan.total_seconds:g} s"),
         ("answered", f"{ok.count / _RECENT_SECONDS:,.1f} requests/s"),
         ("failed", f"{failed / _RECENT_SECONDS:,.1f} requests/s"),
-        ("in flight", f"{progress.num_in_flight:,}"),
+        ("in flight", f"{progress.run.num_in_flight:,}"),
         ("latency p50", _or_dash(ok.at(50))),
         ("latency p99", _or_dash(ok.at(99))),
         ("latency max", _or_dash(ok.max)),

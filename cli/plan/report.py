@@ -5,25 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
-from bench.load.svg import HEIGHT, WIDTH, Chart, Series
 from bench.load.units import format_seconds
 from cli.plan.planner import Demand, FleetEvaluation, ScenarioPlan
 from cli.plan.replica import MeasuredReplica
+from model.evaluation.chart import Chart, Series, charts_file
 
 HEADER = ("scenario", "replicas", "cores", "memory", "load", "p50", "p99")
 PRICES = ("an hour", "a month", "a million sentences")
 _HOURS_IN_MONTH = 730.0
-_COLOURS = ("#2266cc", "#dd7722", "#22994d", "#8855bb")
-_LEGEND_HEIGHT = 30
-_STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #222; }
-.axis { stroke: #222; } .grid { stroke: #8884; } .line { fill: none; stroke-width: 1.6; }
-line.limit { stroke: #cc3344; stroke-dasharray: 6 4; } text.limit { fill: #cc3344; }
-.dots { stroke-width: 6; stroke-linecap: round; fill: none; }
-""" + "".join(f".c{n} {{ stroke: {colour}; }}\n" for n, colour in enumerate(_COLOURS))
 
 
 @dataclass(frozen=True)
@@ -111,9 +102,10 @@ def picture(plans: Sequence[ScenarioPlan], demand: Demand) -> str:
     for number, plan in enumerate(plans):
         points = [(one.replicas, one.p99) for one in plan.tried if math.isfinite(one.p99)]
         kept = [one for one in plan.tried if one.p99_most <= demand.p99_seconds]
-        series.append(Series(plan.name, [(x, 1e3 * y) for x, y in points], colour=number))
+        name = f"{plan.name}: {plan.chosen.replicas:,} replicas"
+        series.append(Series(name, [(x, 1e3 * y) for x, y in points], colour=number))
         dots = [(one.replicas, 1e3 * one.p99) for one in kept[:1]]
-        series.append(Series(plan.name, dots, "dots", number))
+        series.append(Series(name, dots, "dots", number))
     replicas = sorted({int(x) for one in series for x, _ in one.points})
     target = f"target {format_seconds(demand.p99_seconds)}"
     chart = Chart(
@@ -125,23 +117,7 @@ def picture(plans: Sequence[ScenarioPlan], demand: Demand) -> str:
         x_ticks=[(x, str(x)) for x in _spaced(replicas)],
         lines_at=[(target, 1e3 * demand.p99_seconds)],
     )
-    figure = chart.render()
-    drawing = figure[figure.index("<svg") : figure.index("</svg>")]
-    drawing = drawing[drawing.index(">") + 1 :]
-    legend, x = [], 70.0
-    for number, plan in enumerate(plans):
-        label = f"{plan.name}: {plan.chosen.replicas:,} replicas"
-        legend.append(
-            f'<path class="dots c{number}" d="M{x:.0f} 16h0"/>'
-            f'<text x="{x + 8:.0f}" y="20">{escape(label)}</text>'
-        )
-        x += 7.0 * len(label) + 30
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + _LEGEND_HEIGHT}" '
-        f'width="{WIDTH}" role="img"><title>{escape(chart.title)}</title><style>{_STYLE}</style>'
-        f'<rect width="100%" height="100%" fill="white"/>{"".join(legend)}'
-        f'<g transform="translate(0 {_LEGEND_HEIGHT})">{drawing}</g></svg>\n'
-    )
+    return charts_file([chart])
 
 
 def _spaced(numbers: Sequence[int], most: int = 10) -> list[int]:

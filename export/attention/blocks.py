@@ -27,16 +27,16 @@ class Blocks:
     def __init__(self, graph: GraphBuilder, packing: Packing, size: int) -> None:
         self._graph = graph
         self._size = size
-        self._none = graph.constant([0], np.int64)
-        self._one_block = graph.constant([size], np.int64)
+        self._none = graph.ints(0)
+        self._one_block = graph.ints(size)
         self._length = graph.op("Shape", packing.mask, start=1, end=2)  # [1]: S
         # Python's modulo: S up to a multiple of the size.
         self._missing = graph.op("Mod", graph.op("Neg", self._length), self._one_block)
         around = graph.op("Add", self._missing, self._one_block)
         mask = pad_axis(graph, packing.mask, [self._none, self._one_block], [self._none, around])
-        blocks = graph.op("Reshape", mask, graph.constant([0, -1, size], np.int64))
+        blocks = graph.reshape(mask, 0, -1, size)
         tokens = graph.cast(self._with_neighbours(blocks, axis=1), "bool")  # [B, n, 3 * size]
-        self.visible = graph.op("Unsqueeze", tokens, graph.constant([1, 3], np.int64))
+        self.visible = graph.op("Unsqueeze", tokens, graph.ints(1, 3))
         self._around = around
 
     def queries(self, states: str, num_heads: int, head_dim: int) -> str:
@@ -52,22 +52,22 @@ class Blocks:
         """[B, H, n, size, K] as [B, S, H * K]; `width` is H * K."""
         graph = self._graph
         rows = graph.op("Transpose", blocks, perm=[0, 2, 3, 1, 4])
-        flat = graph.op("Reshape", rows, graph.constant([0, -1, width], np.int64))
-        return graph.op("Slice", flat, self._none, self._length, graph.constant([1], np.int64))
+        flat = graph.reshape(rows, 0, -1, width)
+        return graph.op("Slice", flat, self._none, self._length, graph.ints(1))
 
     def _cut(self, states: str, before: str, after: str, num_heads: int, head_dim: int) -> str:
         graph, none = self._graph, self._none
         padded = pad_axis(graph, states, [none, before, none], [none, after, none])
         # Pad keeps the first axis, which 0 copies.
-        shape = graph.constant([0, -1, self._size, num_heads, head_dim], np.int64)
-        return graph.op("Transpose", graph.op("Reshape", padded, shape), perm=[0, 3, 1, 2, 4])
+        blocks = graph.reshape(padded, 0, -1, self._size, num_heads, head_dim)
+        return graph.op("Transpose", blocks, perm=[0, 3, 1, 2, 4])
 
     def _with_neighbours(self, blocks: str, axis: int) -> str:
         """Blocks 0 .. n + 1 along `axis` as 1 .. n, each between the two beside it."""
         graph = self._graph
         ends = [(0, -2), (1, -1), (2, np.iinfo(np.int64).max)]
         parts = [
-            graph.op("Slice", blocks, *(graph.constant([n], np.int64) for n in (start, end, axis)))
+            graph.op("Slice", blocks, *(graph.ints(n) for n in (start, end, axis)))
             for start, end in ends
         ]
         return graph.op("Concat", *parts, axis=axis + 1)

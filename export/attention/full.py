@@ -57,7 +57,7 @@ def _attend_by_length(graph: GraphBuilder, packing: Packing, qkv: str, num_heads
 
 def _attend_on_gpu(graph: GraphBuilder, places: str, qkv: str, num_heads: int) -> str:
     """Attention for GPUs, where GroupQueryAttention is always causal."""
-    query_key_value = graph.multi_op("Split", qkv, outputs=[None] * 3, axis=2, num_outputs=3)
+    query_key_value = graph.split(qkv, 3, axis=2)
     return graph.op(
         "MultiHeadAttention",
         *query_key_value,

@@ -16,14 +16,13 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def split_heads(graph: GraphBuilder, states: str, num_heads: int, head_dim: int) -> str:
     """[B, S, H * K] as [B, H, S, K]."""
-    shape = graph.constant([0, 0, num_heads, head_dim], np.int64)
-    return graph.op("Transpose", graph.op("Reshape", states, shape), perm=[0, 2, 1, 3])
+    heads = graph.reshape(states, 0, 0, num_heads, head_dim)
+    return graph.op("Transpose", heads, perm=[0, 2, 1, 3])
 
 
 def join_heads(graph: GraphBuilder, states: str, width: int) -> str:
     """[B, H, S, K] as [B, S, H * K]; `width` is H * K."""
-    shape = graph.constant([0, 0, width], np.int64)
-    return graph.op("Reshape", graph.op("Transpose", states, perm=[0, 2, 1, 3]), shape)
+    return graph.reshape(graph.op("Transpose", states, perm=[0, 2, 1, 3]), 0, 0, width)
 
 
 def scaled_scores(layers: Layers, query: str, key: str, rank: int) -> str:

@@ -38,17 +38,17 @@ class LowRankAttentionGraph:
         layers, config, graph = self._layers, self._layers.config, self._layers.graph
         packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
         padded = self._packing.pad(graph, packed)  # [B, S, 3D]
-        parts = graph.multi_op("Split", padded, outputs=[None] * 3, axis=2, num_outputs=3)
+        parts = graph.split(padded, 3, axis=2)
         query, key, value = (
             split_heads(graph, part, config.num_heads, config.head_dim) for part in parts
         )
         key, value = self._projections.project(key, value, block)
         # A product of one row would take another path, with other bits: there are always two.
-        none, one = graph.constant([0], np.int64), graph.constant([1], np.int64)
+        none, one = graph.ints(0), graph.ints(1)
         query = pad_axis(graph, query, [none] * 4, [none, none, one, none])
         scores = scaled_scores(layers, query, key, 4)  # [B, H, S + 1, k]
         joined = join_heads(graph, weighted_values(layers, scores, value), config.d_model)
-        return graph.op("Slice", joined, none, graph.constant([-1], np.int64), one)
+        return graph.op("Slice", joined, none, graph.ints(-1), one)
 
 
 class PositionProjections:
@@ -58,10 +58,10 @@ class PositionProjections:
         self._layers = layers
         graph = layers.graph
         with graph.scope("positions"):
-            axes = graph.constant([1, 3], np.int64)
+            axes = graph.ints(1, 3)
             self._valid = graph.op("Unsqueeze", graph.cast(packing.mask, "bool"), axes)
             length = graph.op("Shape", packing.mask, start=1, end=2)  # [1]: S
-            step = graph.constant([_STEP], np.int64)
+            step = graph.ints(_STEP)
             self._missing = graph.op("Mod", graph.op("Neg", length), step)
             self._num_steps = graph.op("Div", graph.op("Add", length, self._missing), step)
 
@@ -77,17 +77,17 @@ class PositionProjections:
 
     def _sum(self, states: str, projection: Float32, output: str | None) -> str:
         graph, config = self._layers.graph, self._layers.config
-        none = graph.constant([0], np.int64)
+        none = graph.ints(0)
         tokens = graph.op("Where", self._valid, states, self._layers.arithmetic.constant(0.0))
         tokens = pad_axis(graph, tokens, [none] * 4, [none, none, self._missing, none])
         shape = [0, config.num_heads, -1, _STEP, config.head_dim]
-        tokens = graph.op("Reshape", tokens, graph.constant(shape, np.int64))  # [B, H, n, 128, K]
+        tokens = graph.reshape(tokens, *shape)  # [B, H, n, 128, K]
         used = graph.op(
             "Slice", self._layers.arithmetic.constant(_in_steps(projection)), none, self._num_steps,
             none,
         )  # fmt: skip
         sums = graph.op("MatMul", used, tokens)  # [B, H, n, k, K]
-        return graph.op("ReduceSum", sums, graph.constant([2], np.int64), keepdims=0, output=output)
+        return graph.op("ReduceSum", sums, graph.ints(2), keepdims=0, output=output)
 
 
 def _in_steps(projection: Float32) -> Float32:

@@ -31,8 +31,7 @@ class LocalAttentionGraph:
         layers, graph = self._layers, self._layers.graph
         packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
         padded = self._packing.pad(graph, packed)  # [B, S, 3D]
-        query, key, value = graph.multi_op("Split", padded, outputs=[None] * 3, axis=2,
-                                           num_outputs=3)  # fmt: skip
+        query, key, value = graph.split(padded, 3, axis=2)  # fmt: skip
         return self.attend_heads(query, key, value, layers.config.num_heads)
 
     def attend_heads(self, query: str, key: str, value: str, num_heads: int) -> str:

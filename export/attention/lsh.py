@@ -52,15 +52,14 @@ class HashedAttentionGraph:
         config = layers.config
         self._rounds, self._chunk = config.attention_rounds, config.attention_window
         with graph.scope("chunks"):
-            self._none = none = graph.constant([0], np.int64)
+            self._none = none = graph.ints(0)
             self._length = graph.op("Shape", packing.mask, start=1, end=2)  # [1]: S
-            chunk = graph.constant([self._chunk], np.int64)
+            chunk = graph.ints(self._chunk)
             self._missing = graph.op("Mod", graph.op("Neg", self._length), chunk)
             self._total = graph.op("Add", self._length, self._missing)  # [1]: S'
             mask = pad_axis(graph, packing.mask, [none] * 2, [none, self._missing])
-            self._valid = graph.op(
-                "Unsqueeze", graph.cast(mask, "bool"), graph.constant([1, 2], np.int64)
-            )  # [B, 1, 1, S']
+            valid = graph.cast(mask, "bool")
+            self._valid = graph.op("Unsqueeze", valid, graph.ints(1, 2))  # [B, 1, 1, S']
             zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
             self._places = graph.op("Range", zero, graph.op("Squeeze", self._total), one)  # [S']
             batch = graph.op("Shape", packing.mask, start=0, end=1)
@@ -76,7 +75,7 @@ class HashedAttentionGraph:
         padded = self._packing.pad(graph, packed)  # [B, S, 2D]
         none = self._none
         padded = pad_axis(graph, padded, [none] * 3, [none, self._missing, none])
-        parts = graph.multi_op("Split", padded, outputs=[None] * 2, axis=2, num_outputs=2)
+        parts = graph.split(padded, 2, axis=2)
         query, value = (
             split_heads(graph, part, config.num_heads, config.head_dim) for part in parts
         )  # [B, H, S', K]
@@ -90,15 +89,15 @@ class HashedAttentionGraph:
         mixed = weighted_values(layers, scores, values)
         mixed = self._combine(mixed, scores, order)  # [B, H, S', K]
         joined = join_heads(graph, mixed, config.d_model)
-        return graph.op("Slice", joined, none, self._length, graph.constant([1], np.int64))
+        return graph.op("Slice", joined, none, self._length, graph.ints(1))
 
     def _slices(self, batch: str, shape: list[int], count: int) -> str:
         """The first table row of each of B * count slices of S' rows, in `shape`."""
         graph = self._graph
-        number = graph.op("Squeeze", graph.op("Mul", batch, graph.constant([count], np.int64)))
+        number = graph.op("Squeeze", graph.op("Mul", batch, graph.ints(count)))
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         offsets = graph.op("Mul", graph.op("Range", zero, number, one), self._total)
-        return graph.op("Reshape", offsets, graph.constant(shape, np.int64))
+        return graph.reshape(offsets, *shape)
 
     def _sort(self, query: str, block: str) -> _Sorted:
         graph, config = self._graph, self._layers.config
@@ -107,7 +106,7 @@ class HashedAttentionGraph:
         rotations = self._layers.arithmetic.constant(
             self._layers.weights.get(f"{block}.rotations", *shape)
         )
-        axis = graph.constant([1], np.int64)
+        axis = graph.ints(1)
         turned = graph.op("MatMul", graph.op("Unsqueeze", query, axis), rotations)
         both = graph.op("Concat", turned, graph.op("Neg", turned), axis=-1)
         buckets = graph.op("ArgMax", both, axis=-1, keepdims=0)  # [B, R, H, S']
@@ -128,21 +127,20 @@ class HashedAttentionGraph:
     def _keys_of(self, query: str) -> str:
         """As `model.network.attention.lsh.keys_of`."""
         graph, arithmetic = self._graph, self._layers.arithmetic
-        axis = graph.constant([-1], np.int64)
+        axis = graph.ints(-1)
         squares = graph.op("ReduceMean", graph.op("Mul", query, query), axis, keepdims=1)
         length = graph.op("Sqrt", graph.op("Add", squares, arithmetic.constant(NORM_EPSILON)))
         return graph.op("Div", query, length)
 
     def _take(self, states: str, order: _Sorted) -> str:
         """[B, H, S', K] in the order of every round: [B, R, H, S', K]."""
-        shape = self._graph.constant([-1, self._layers.config.head_dim], np.int64)
-        table = self._graph.op("Reshape", states, shape)
+        table = self._graph.reshape(states, -1, self._layers.config.head_dim)
         return self._graph.op("Gather", table, order.table_rows, axis=0)
 
     def _chunks(self, values: str) -> str:
         """[B, R, H, S', K] as [B, R, H, n, C, K]."""
-        shape = [0, 0, 0, -1, self._chunk, self._layers.config.head_dim]
-        return self._graph.op("Reshape", values, self._graph.constant(shape, np.int64))
+        head_dim = self._layers.config.head_dim
+        return self._graph.reshape(values, 0, 0, 0, -1, self._chunk, head_dim)
 
     def _with_neighbours(self, chunks: str, axes: int = 6, fill: str = "") -> str:
         """[B, R, H, n, C, ...] as [B, R, H, n, 3C, ...]: every chunk between those beside it."""
@@ -153,7 +151,7 @@ class HashedAttentionGraph:
         padded = graph.op("Pad", chunks, pads, *([fill] if fill else []))
         ends = [(0, -2), (1, -1), (2, np.iinfo(np.int64).max)]
         parts = [
-            graph.op("Slice", padded, *(graph.constant([n], np.int64) for n in (start, end, 3)))
+            graph.op("Slice", padded, *(graph.ints(n) for n in (start, end, 3)))
             for start, end in ends
         ]
         return graph.op("Concat", *parts, axis=4)
@@ -163,7 +161,7 @@ class HashedAttentionGraph:
         scores = scaled_scores(self._layers, queries, keys, 6)
         itself = self._pairs("Equal", order.positions)
         scores = graph.op("Where", itself, graph.constant(_ITSELF, np.float32), scores)
-        own = graph.op("Reshape", order.buckets, graph.constant([-1], np.int64))
+        own = graph.reshape(order.buckets, -1)
         rows = graph.op("Add", order.positions, self._round_offsets)
         same = self._pairs("Equal", graph.op("Gather", own, rows, axis=0))
         if self._rounds > 1:
@@ -173,10 +171,9 @@ class HashedAttentionGraph:
     def _pairs(self, op_type: str, sorted_values: str) -> str:
         """op(query's value, key's value) for sorted int64 [B, R, H, S']: [B, R, H, n, C, 3C]."""
         graph = self._graph
-        shape = graph.constant([0, 0, 0, -1, self._chunk], np.int64)
-        chunks = graph.op("Reshape", sorted_values, shape)
+        chunks = graph.reshape(sorted_values, 0, 0, 0, -1, self._chunk)
         keys = self._with_neighbours(chunks, axes=5, fill=graph.constant(-1, np.int64))
-        column, row = graph.constant([5], np.int64), graph.constant([4], np.int64)
+        column, row = graph.ints(5), graph.ints(4)
         return graph.op(
             op_type, graph.op("Unsqueeze", chunks, column), graph.op("Unsqueeze", keys, row)
         )
@@ -204,7 +201,7 @@ class HashedAttentionGraph:
         """Values of one round's positions [B, R, H, S'], in the order of every round."""
         graph = self._graph
         one = graph.op("Gather", values, graph.constant(number, np.int64), axis=1)  # [B, H, S']
-        flat = graph.op("Reshape", one, graph.constant([-1], np.int64))
+        flat = graph.reshape(one, -1)
         return graph.op("Gather", flat, order.table_rows, axis=0)
 
     def _combine(self, mixed: str, scores: str, order: _Sorted) -> str:
@@ -215,14 +212,14 @@ class HashedAttentionGraph:
         """
         graph, dtype = self._graph, self._layers.arithmetic.dtype
         rows = graph.op("Add", order.ranks, self._round_offsets)  # [B, R, H, S']
-        table = graph.constant([-1, self._layers.config.head_dim], np.int64)
-        results = graph.op("Gather", graph.op("Reshape", mixed, table), rows, axis=0)
-        axis = graph.constant([1], np.int64)
+        table = graph.reshape(mixed, -1, self._layers.config.head_dim)
+        results = graph.op("Gather", table, rows, axis=0)
+        axis = graph.ints(1)
         if self._rounds == 1:
             return graph.op("Squeeze", results, axis)
-        last, flat = graph.constant([-1], np.int64), graph.constant([-1], np.int64)
+        last = graph.ints(-1)
         sums = graph.op("ReduceLogSumExp", scores, last, keepdims=0)
-        sums = graph.op("Gather", graph.op("Reshape", sums, flat), rows, axis=0)
+        sums = graph.op("Gather", graph.reshape(sums, -1), rows, axis=0)
         weights = graph.op("Unsqueeze", graph.op("Softmax", sums, axis=1), last)
         if dtype != "float32":
             weights = graph.cast(weights, dtype)

@@ -50,20 +50,20 @@ class StridedColumns:
         self._graph = graph
         self._stride = stride
         with graph.scope("columns"):
-            self._none = graph.constant([0], np.int64)
+            self._none = graph.ints(0)
             self._length = graph.op("Shape", packing.mask, start=1, end=2)  # [1]: S
-            stride64 = graph.constant([stride], np.int64)
+            stride64 = graph.ints(stride)
             self._missing = graph.op("Mod", graph.op("Neg", self._length), stride64)
             total = graph.op("Add", self._length, self._missing)
             width = graph.op("Squeeze", graph.op("Div", total, stride64))
             # Of position p - 1, the last of a source, remainder r has (p - 1 - r) / stride + 1
             # positions. A remainder that has none computes with one of padding, for nothing.
             remainder = graph.constant(np.arange(stride), np.int32)
-            last = graph.op("Unsqueeze", packing.last_positions, graph.constant([1], np.int64))
+            last = graph.op("Unsqueeze", packing.last_positions, graph.ints(1))
             rest = graph.op("Max", graph.op("Sub", last, remainder), graph.constant(0, np.int32))
             last_places = graph.op("Div", rest, graph.constant(stride, np.int32))
             self.packing = Packing(
-                last_positions=graph.op("Reshape", last_places, graph.constant([-1], np.int64)),
+                last_positions=graph.reshape(last_places, -1),
                 padded_width=graph.cast(width, "int32"),
             )
 
@@ -71,22 +71,19 @@ class StridedColumns:
         """[B, S, W] as [B * stride, S', W]."""
         graph, none = self._graph, self._none
         padded = pad_axis(graph, states, [none] * 3, [none, self._missing, none])
-        rows = graph.op(
-            "Reshape", padded, graph.constant([0, -1, self._stride, width], np.int64)
-        )  # [B, S', stride, W]
+        rows = graph.reshape(padded, 0, -1, self._stride, width)  # [B, S', stride, W]
         turned = graph.op("Transpose", rows, perm=[0, 2, 1, 3])
         # Not [-1, 0, W]: 0 would copy the stride's axis.
         length = graph.op("Shape", turned, start=2, end=3)
-        shape = graph.op("Concat", graph.constant([-1], np.int64), length,
-                         graph.constant([width], np.int64), axis=0)  # fmt: skip
+        shape = graph.op("Concat", graph.ints(-1), length, graph.ints(width), axis=0)
         return graph.op("Reshape", turned, shape)
 
     def join(self, columns: str, width: int) -> str:
         """[B * stride, S', W] as [B, S, W]."""
         graph = self._graph
         length = graph.op("Shape", columns, start=1, end=2)
-        shape = graph.op("Concat", graph.constant([-1, self._stride], np.int64), length,
-                         graph.constant([width], np.int64), axis=0)  # fmt: skip
+        rows = graph.ints(-1, self._stride)
+        shape = graph.op("Concat", rows, length, graph.ints(width), axis=0)
         turned = graph.op("Transpose", graph.op("Reshape", columns, shape), perm=[0, 2, 1, 3])
-        rows = graph.op("Reshape", turned, graph.constant([0, -1, width], np.int64))
-        return graph.op("Slice", rows, self._none, self._length, graph.constant([1], np.int64))
+        rows = graph.reshape(turned, 0, -1, width)
+        return graph.op("Slice", rows, self._none, self._length, graph.ints(1))

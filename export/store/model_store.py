@@ -19,8 +19,6 @@ from export.errors import ExportError
 from export.store.pairs import pair_key, spelling_key
 from model.bundle.manifest import MANIFEST_FILE
 
-DIRECTORY_VARIABLE = "DRAGOMAN_MODELS_DIR"
-
 
 def default_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """The default directory of models, by the XDG specification."""

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from model.bundle.tokenizer import Tokenizer
 from model.data.corpus import read_lines
+from model.evaluation.chart import COLOURS, FILE_HEIGHT, FILE_WIDTH, Chart, Series, svg_file
 from model.network.checkpoint import load_checkpoint
 from model.network.transformer import Transformer
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 380, 56, 460, 40, 330
-_CELL, _CELLS_LEFT = 44, 580
-_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf")
+_TOP, _CELL, _CELLS_LEFT = 40, 44, 124
+_GREY = len(COLOURS) - 1
 _LOW, _HIGH = (255, 255, 255), (33, 102, 172)
 
 
@@ -97,59 +97,29 @@ def spectrum_picture(spectra: Tensor, chance: Tensor, rank: int) -> str:
         chance: [n], of random scores.
         rank: an index, from 1.
     """
-    height = max(_HEIGHT, _TOP + len(spectra) * _CELL + 60)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        *_axes(chance.numel(), rank),
-        _curve(chance, "#444444", dashed=True),
-        *_legend(len(spectra)),
+    series = [
+        Series(f"layer {layer}", _points(curve), colour=layer % _GREY)
+        for layer, curve in enumerate(spectra.mean(dim=1))
     ]
-    for layer, curve in enumerate(spectra.mean(dim=1)):
-        parts.append(_curve(curve, _COLOURS[layer % len(_COLOURS)]))
-    return "\n".join([*parts, *_table(spectra[..., rank - 1], rank), "</svg>"]) + "\n"
+    series.append(Series("random scores", _points(chance), "dashes", _GREY))
+    series.append(Series(f"index {rank}", [(rank, 0.0), (rank, 1.0)], "dashes", _GREY))
+    chart = Chart("Cumulative singular values", "index", "", series)
+    table = [f'<g transform="translate(0 {FILE_HEIGHT})">', *_table(spectra[..., rank - 1], rank)]
+    height = FILE_HEIGHT + _TOP + len(spectra) * _CELL + 30
+    return svg_file([chart.group(), *table, "</g>"], FILE_WIDTH, height)
 
 
-def _axes(size: int, rank: int) -> list[str]:
-    parts = [f'<text x="{_LEFT}" y="18" font-size="14">Cumulative singular values</text>']
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y, x = _y_of(share), _x_of(share * size, size)
-        parts.append(
-            f'<path d="M{_LEFT} {y:.1f}H{_RIGHT}" stroke="#dddddd"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{share:g}</text>'
-            f'<text x="{x:.1f}" y="{_BOTTOM + 16}" text-anchor="middle">{share * size:.0f}</text>'
-        )
-    x = _x_of(rank, size)
-    parts.append(f'<path d="M{x:.1f} {_TOP}V{_BOTTOM}" stroke="#888888" stroke-dasharray="2 3"/>')
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_BOTTOM + 34}" text-anchor="middle">index</text>')
-    return parts
-
-
-def _legend(num_layers: int) -> list[str]:
-    names = [(f"layer {i}", _COLOURS[i % len(_COLOURS)]) for i in range(num_layers)]
-    names.append(("random scores", "#444444"))
-    bottom = _BOTTOM - 12 - 16 * (len(names) - 1)
-    return [
-        f'<path d="M{_RIGHT - 124} {bottom + 16 * i - 4}h16" stroke="{colour}" stroke-width="2"/>'
-        f'<text x="{_RIGHT - 102}" y="{bottom + 16 * i}">{name}</text>'
-        for i, (name, colour) in enumerate(names)
-    ]
-
-
-def _curve(values: Tensor, colour: str, *, dashed: bool = False) -> str:
+def _points(values: Tensor) -> list[tuple[float, float]]:
+    """Some 64 of the values, by their index from 1."""
     size = values.numel()
     indices = sorted({0, size - 1, *range(0, size, max(1, size // 64))})
-    path = "L".join(f"{_x_of(i + 1, size):.1f} {_y_of(float(values[i])):.1f}" for i in indices)
-    dash = ' stroke-dasharray="6 4"' if dashed else ""
-    return f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
+    return [(i + 1, float(values[i])) for i in indices]
 
 
 def _table(shares: Tensor, rank: int) -> list[str]:
     """Cells [layers, heads]: the darker, the more of the sum is in the first `rank` values."""
     num_layers, num_heads = shares.shape
-    parts = [f'<text x="{_CELLS_LEFT - 54}" y="18" font-size="14">Value at index {rank}</text>']
+    parts = [f'<text x="{_CELLS_LEFT - 54}" y="18" font-weight="bold">Value at index {rank}</text>']
     for head in range(num_heads):
         x = _CELLS_LEFT + head * _CELL + _CELL // 2
         y = _TOP + num_layers * _CELL + 16
@@ -169,14 +139,6 @@ def _table(shares: Tensor, rank: int) -> list[str]:
                 f"{share:.2f}</text>"
             )
     return parts
-
-
-def _x_of(index: float, size: int) -> float:
-    return _LEFT + (_RIGHT - _LEFT) * index / size
-
-
-def _y_of(share: float) -> float:
-    return _BOTTOM - (_BOTTOM - _TOP) * share
 
 
 def _shade(share: float) -> str:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from model.evaluation.chart import COLOURS, Chart, Series, charts_file
 from model.training.log import REPORT_FILE, TENSORBOARD
 
 PAGE_FILE, CURVES_FILE = "report.md", "curves.svg"
 Curve = Sequence[tuple[float, float]]
 
-_WIDTH, _PLOT_HEIGHT, _LEFT, _RIGHT, _GAP = 860, 260, 60, 180, 60
-_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf")
 _MOST_POINTS = 400
 
 
@@ -43,8 +41,20 @@ def write_training_report(output: Path) -> None:
         },
         "tokens a second": {"training": thinned(training_curve(output, "train/tokens_per_second"))},
     }
-    (output / CURVES_FILE).write_text(svg(curves), encoding="utf-8")
+    charts = [
+        Chart(title, "updates", "", _series(named), from_zero=False)
+        for title, named in curves.items()
+    ]
+    (output / CURVES_FILE).write_text(charts_file(charts), encoding="utf-8")
     (output / PAGE_FILE).write_text(page(report["recipe"], validations), encoding="utf-8")
+
+
+def _series(curves: Mapping[str, Curve]) -> list[Series]:
+    kinds = [(kind, colour) for kind in ("line", "dashes") for colour in range(len(COLOURS))]
+    return [
+        Series(name, curve, *kinds[number % len(kinds)])
+        for number, (name, curve) in enumerate(curves.items())
+    ]
 
 
 def training_curve(output: Path, name: str) -> list[tuple[float, float]]:
@@ -93,51 +103,6 @@ def page(recipe: str, validations: Sequence[Mapping[str, Any]]) -> str:
 def _mean_bleu(validation: Mapping[str, Any]) -> float:
     scores: list[float] = [score["bleu"] for score in validation["corpora"].values()]
     return sum(scores) / len(scores)
-
-
-def svg(plots: Mapping[str, Mapping[str, Curve]]) -> str:
-    """Plots below each other, each with curves by name over the number of updates."""
-    height = len(plots) * (_PLOT_HEIGHT + _GAP)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-    ]
-    for index, (title, curves) in enumerate(plots.items()):
-        top = index * (_PLOT_HEIGHT + _GAP) + _GAP / 2
-        parts += _plot(title, {name: curve for name, curve in curves.items() if curve}, top)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _plot(title: str, curves: Mapping[str, Curve], top: float) -> Iterable[str]:
-    points = [point for curve in curves.values() for point in curve]
-    right = _WIDTH - _RIGHT
-    largest = max((x for x, _ in points), default=1.0)
-    values = [y for _, y in points] or [0.0]
-    low, high = min(values), max(values)
-    high = high if high > low else low + 1.0
-
-    def place(point: tuple[float, float]) -> str:
-        x = _LEFT + (right - _LEFT) * point[0] / largest
-        return f"{x:.1f},{top + _PLOT_HEIGHT * (high - point[1]) / (high - low):.1f}"
-
-    yield f'<text x="{_LEFT}" y="{top - 8}" font-weight="bold">{escape(title)}</text>'
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y, x = top + _PLOT_HEIGHT * (1 - share), _LEFT + (right - _LEFT) * share
-        yield f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="#ddd"/>'
-        value = low + (high - low) * share
-        yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
-        below = top + _PLOT_HEIGHT + 16
-        update = f"{largest * share:,.0f}"
-        yield f'<text x="{x:.1f}" y="{below:.1f}" text-anchor="middle">{update}</text>'
-    for index, (name, curve) in enumerate(curves.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
-        dash = ' stroke-dasharray="5 3"' if index >= len(_COLOURS) else ""
-        line = " ".join(map(place, curve))
-        yield f'<polyline points="{line}" fill="none" stroke="{colour}"{dash}/>'
-        y = top + 12 + 16 * index
-        yield f'<path d="M{right + 10} {y - 4:.1f}h18" stroke="{colour}"{dash}/>'
-        yield f'<text x="{right + 34}" y="{y:.1f}">{escape(name)}</text>'
 
 
 def main(run: Annotated[Path, typer.Argument(help="The folder of a training run.")]) -> None:

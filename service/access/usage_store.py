@@ -7,7 +7,6 @@ the last batch, about `SAVE_SECONDS`. Each commit is on the disk before the next
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from service.access.usage import Record, UsageLedger, start_of_month
-from service.common.database import check_version, open_database
+from service.common.database import check_version, open_database, transaction
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
@@ -112,14 +111,8 @@ class UsageStore:
 
     def _write(self, rows: Iterable[_Row]) -> None:
         assert self._connection is not None
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(_UPSERT, rows)
-            self._connection.execute("COMMIT")
-        except sqlite3.Error:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
-            raise
+        with transaction(self._connection) as connection:
+            connection.executemany(_UPSERT, rows)
 
     def _failed(self, error: Exception) -> None:
         self._metrics.usage_last_save_successful.set(0)

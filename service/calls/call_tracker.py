@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -19,7 +20,9 @@ from service.calls.status import CHARGED, code_of, message_of
 from service.engine.quota import Quota
 from service.observability import tracing
 from service.observability.metrics import ServerMetrics
-from service.observability.tracing import CallTrace, Tracing
+
+if TYPE_CHECKING:
+    from service.observability.open_telemetry import OpenTelemetryTracing, SpanTrace
 
 # The limit of all requests in progress together, in messages of the largest size.
 _MAX_LARGEST_MESSAGES = 16
@@ -67,7 +70,7 @@ class CallTracker:
         max_calls: int,
         max_message_bytes: int = 4 * 2**20,
         access: AccessControl | None = None,
-        tracing: Tracing | None = None,
+        tracing: OpenTelemetryTracing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = metrics
@@ -154,7 +157,7 @@ class RunningCall:
         self._client = self._client_of_quotas()
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
-        self._trace: CallTrace | None = None
+        self._trace: SpanTrace | None = None
 
     @property
     def request_id(self) -> str:
@@ -176,7 +179,7 @@ class RunningCall:
         self._tracker.started.set()
         self._started_at = time.perf_counter()
 
-    def _begin_trace(self, system: Tracing) -> None:
+    def _begin_trace(self, system: OpenTelemetryTracing) -> None:
         assert self._context is not None
         metadata = self._context.invocation_metadata() or ()
         self._trace = system.begin(self._method, metadata)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LOCK_SECONDS = 2.0
@@ -63,6 +64,19 @@ def open_tables(
         connection.close()
         raise
     return connection
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Write to a database: all of it or, after an exception, nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
+            connection.execute("ROLLBACK")
+        raise
 
 
 def check_version(connection: sqlite3.Connection, version: int) -> None:

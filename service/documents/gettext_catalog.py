@@ -32,7 +32,6 @@ _QUOTED = str.maketrans(
 )
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8")
-_NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
 # Placeholders of C, Python, Qt, shells and templates, except "% d", as in "50 % discount".
 _PLACEHOLDER = re.compile(
     r"%(?:\d{1,2}\$)?[-+#0]{0,3}\d{0,4}(?:\.\d{1,3})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcsrap@]"

@@ -26,14 +26,14 @@ from service.calls.requests import TextRequest
 from service.calls.translate import translate_or_copy
 from service.documents.formats import READERS
 from service.errors import InvalidArgumentError
-from service.fronts.http.fields import Fields
+from service.fronts.http.fields import Fields, NamedFile
 from service.fronts.http.front_endpoint import (
     Front,
     FrontAnswer,
     FrontCall,
     operation,
 )
-from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
+from service.fronts.http.translated_files import TranslatedFiles
 from service.fronts.language_names import language_name
 from service.text.detection import UNDETERMINED
 from service.translation.options import TranslateOptions
@@ -155,9 +155,7 @@ class LibreTranslate(Front):
         translated = await translate_document(call.backend, file.name, file.content, request)
         path = PurePath(file.name.replace("\\", "/"))
         name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
-        file_id = self._files.add(
-            TranslatedFile(name, translated.content), current_call().grant.owner
-        )
+        file_id = self._files.add(NamedFile(name, translated.content), current_call().grant.owner)
         return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
 
     @operation("GET", "/download_file/{file}", _DOCUMENT, "Fetch a translated file", _KEY)

@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from service.common.database import open_tables
+from service.common.database import open_tables, transaction
 from service.common.fairness import FairExecutor
+from service.common.portions import portions
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
@@ -198,7 +199,7 @@ class TranslationMemories:
 
         def within() -> T:
             assert self._writer is not None, "it is started"
-            with _transaction(self._writer) as connection:
+            with transaction(self._writer) as connection:
                 return work(connection)
 
         try:
@@ -265,30 +266,13 @@ class TranslationMemories:
 
 def _batches(pairs: Sequence[TextPair]) -> Iterator[list[TextPair]]:
     """The pairs in transactions."""
-    batch: list[TextPair] = []
-    size = 0
-    for pair in pairs:
-        length = len(pair.source) + len(pair.target)
-        if batch and (len(batch) == BATCH_PAIRS or size + length > _BATCH_CHARACTERS):
-            yield batch
-            batch, size = [], 0
-        batch.append(pair)
-        size += length
-    if batch:
-        yield batch
+    return portions(
+        pairs,
+        _BATCH_CHARACTERS,
+        size_of=lambda pair: len(pair.source) + len(pair.target),
+        count=BATCH_PAIRS,
+    )
 
 
 def _rows(query: str, values: tuple[int, ...], connection: sqlite3.Connection) -> list[Any]:
     return connection.execute(query, values).fetchall()
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield connection
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from model.bundle.bundle import Bundle
 from model.bundle.directions import Directions
 from service.errors import StartupError
+from service.models.served_model import ServedModel
 
 # Most characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
@@ -19,18 +20,8 @@ _MAX_CODES = 8  # most codes of one model among them
 _USUAL_PIVOT = "en"
 
 
-class TranslatingModel(Protocol):
-    """A model for the rules, loaded or not: a `ServedModel` or a `model.bundle.bundle.Bundle`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model in requests."""
-        ...
-
-    @property
-    def directions(self) -> Directions:
-        """Pairs of languages that the model translates between."""
-        ...
+TranslatingModel = ServedModel | Bundle
+"""A model for the rules, loaded or not."""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
-"""The interface between calls and a tracing system.
+"""The names that calls and a tracing system share.
 
 `open_telemetry.py` implements it, and is imported only by a server with `--tracing`. Without that,
-or for a call that is not sampled, there is no `CallTrace`, and nothing is measured.
+or for a call that is not sampled, there is no `SpanTrace`, and nothing is measured.
 """
 
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from service.errors import StartupError
+
+if TYPE_CHECKING:
+    from service.observability.open_telemetry import OpenTelemetryTracing, SpanTrace
 
 MAX_SEQUENCES = 32
 """Most sentences of a call with spans of their own, so that a trace stays readable."""
@@ -45,55 +47,11 @@ class SequenceTimes:
     finish_reason: str
 
 
-class CallTrace(Protocol):
-    """The trace of one sampled call.
-
-    Attributes:
-        ids: `trace_id` and `span_id` in hexadecimal, for log lines and exemplars.
-    """
-
-    ids: Mapping[str, str]
-
-    def admitted(self) -> None:
-        """Record that an engine has admitted the call; only the first call counts."""
-        ...
-
-    def sequences_ended(self, times: Iterable[SequenceTimes], count: int) -> None:
-        """Record ended sentences with their times, and `count` more submitted sentences."""
-        ...
-
-    def end(self, code: str, facts: Mapping[str, object]) -> None:
-        """End the trace of the call.
-
-        Args:
-            code: name of the gRPC status.
-            facts: fields of the log line. Only those known to contain no text and no secret are
-                exported.
-        """
-        ...
-
-
-class Tracing(Protocol):
-    """Begins traces, and exports them in another thread than the event loop's."""
-
-    def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> CallTrace | None:
-        """Begin the trace of a call; None if the call is not sampled.
-
-        Args:
-            metadata: metadata of the call, which may name the client's span (W3C Trace Context).
-        """
-        ...
-
-    def close(self, seconds: float) -> None:
-        """Export the remaining spans within `seconds`, and drop the rest. Blocks."""
-        ...
-
-
-current: contextvars.ContextVar[CallTrace | None] = contextvars.ContextVar("trace", default=None)
+current: contextvars.ContextVar[SpanTrace | None] = contextvars.ContextVar("trace", default=None)
 """The trace of the call that the running task answers."""
 
 
-def create_tracing(version: str, service: str) -> Tracing:
+def create_tracing(version: str, service: str) -> OpenTelemetryTracing:
     """Set up tracing by the standard environment variables of OpenTelemetry.
 
     Raises:

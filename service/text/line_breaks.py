@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from service.common.fairness import in_turn
+from service.common.portions import portions
 from service.text.interface import LinkedTranslator, Stage
 from service.text.options import LineBreaks
 from service.translation.engine_call import CallArguments
 from service.translation.line_markers import opening_length
 from service.translation.options import TranslateOptions, TranslatorLimits
-from service.translation.preparation import portions
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 

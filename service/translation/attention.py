@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
 
@@ -30,12 +30,10 @@ from service.translation.alignments import (
 )
 from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.options import TranslateOptions, TranslatorLimits
-from service.translation.preparation import TextError, TextPreparer
+from service.translation.pair_scorer import TokenizedPair
+from service.translation.preparation import TextPreparer
 from service.translation.segmentation import SourceSentence
 from service.translation.words import word_indices
-
-# Checks the number of tokens of one side, EOS included; raises TextError.
-CheckedTokens = Callable[..., tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class AttentionExtractor:
         preparer: tokenizes texts.
         limits: limits of the texts.
         shape: the model's attentions; None if its bundle has no attention graph.
-        checked: checks the tokens of one side, and adds EOS and language tokens.
+        tokenized: the tokens of pairs, as `PairScorer.tokenized`.
         call: makes the engine call of a translation.
     """
 
@@ -153,7 +151,7 @@ class AttentionExtractor:
         preparer: TextPreparer,
         limits: TranslatorLimits,
         shape: AttentionShape | None,
-        checked: CheckedTokens,
+        tokenized: Callable[[Sequence[str], Sequence[str]], AsyncIterator[TokenizedPair]],
         call: Callable[[TranslateOptions, CallArguments], EngineCall],
     ) -> None:
         self._engine = engine
@@ -161,7 +159,7 @@ class AttentionExtractor:
         self._preparer = preparer
         self._limits = limits
         self._shape = shape
-        self._checked = checked
+        self._tokenized = tokenized
         self._call = call
 
     async def extract(
@@ -237,17 +235,12 @@ class AttentionExtractor:
         if not source_text.strip():
             raise InvalidArgumentError("source_text", "is blank: the text is empty")
         await self._preparer.check_lengths(self._limits, "source_text", names, texts)
-        sides: list[tuple[int, ...]] = []
-        limits = self._engine.limits
-        most = (limits.max_source_positions, limits.max_target_positions)
-        async for ids in self._preparer.encode_pairs(texts):
-            side = len(sides)
-            try:
-                sides.append(self._checked(ids, is_source=side == 0, most=most[side]))
-            except TextError as exc:
-                raise InvalidArgumentError(names[side], str(exc)) from exc
-            _check_tokens(names[side], len(sides[side]))
-        return sides[0], sides[1]
+        [pair] = [pair async for pair in self._tokenized(names, texts)]
+        if isinstance(pair, InvalidArgumentError):
+            raise pair
+        for name, ids in zip(names, pair, strict=True):
+            _check_tokens(name, len(ids))
+        return pair
 
     async def _translated(
         self, text: str, source_ids: tuple[int, ...], call: EngineCall

@@ -30,7 +30,7 @@ from service.translation.preparation import TextError, TextPreparer
 _SIDES = ("source_text", "translated_text")
 
 # The tokens of both sides, or the error of the pair.
-_Tokenized = tuple[tuple[int, ...], tuple[int, ...]] | InvalidArgumentError
+TokenizedPair = tuple[tuple[int, ...], tuple[int, ...]] | InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class PairScorer:
         )
         try:
             submitted: list[Generation | InvalidArgumentError] = []
-            tokenized = self._tokenized(pairs)
+            tokenized = self.tokenized(names, texts)
             if options.return_alignments == "soft":
                 tokenized = _limit_weights(tokenized, self._num_hidden)
             async for item in tokenized:
@@ -181,27 +181,32 @@ class PairScorer:
             compute_seconds=result.compute_seconds,
         )
 
-    async def _tokenized(self, pairs: Sequence[tuple[str, str]]) -> AsyncIterator[_Tokenized]:
-        """Yield the tokens of both sides of each pair, with EOS, or the error of the pair."""
+    async def tokenized(
+        self, names: Sequence[str], texts: Sequence[str]
+    ) -> AsyncIterator[TokenizedPair]:
+        """Yield the tokens of both sides of each pair, with EOS, or the error of the pair.
+
+        Args:
+            names: fields of the texts, for errors.
+            texts: a text, its translation, the next text, and so on.
+        """
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
         sides: list[tuple[int, ...]] = []
         error: InvalidArgumentError | None = None
-        texts = [text for pair in pairs for text in pair]
         number = 0
         async for ids in self._preparer.encode_pairs(texts):
-            index, side = divmod(number, 2)
-            number += 1
+            side = number % 2
             try:
-                sides.append(self.checked(ids, is_source=side == 0, most=most[side]))
+                sides.append(self._checked(ids, is_source=side == 0, most=most[side]))
             except TextError as exc:
-                field = f"pairs[{index}].{_SIDES[side]}"
-                error = error or InvalidArgumentError(field, str(exc))
+                error = error or InvalidArgumentError(names[number], str(exc))
+            number += 1
             if side == 1:
                 yield error or (sides[0], sides[1])
                 sides, error = [], None
 
-    def checked(
+    def _checked(
         self, ids: Sequence[int] | TextError, *, is_source: bool, most: int
     ) -> tuple[int, ...]:
         """Check the tokens of one side, and add language tokens and EOS.
@@ -225,10 +230,10 @@ class PairScorer:
 
 
 async def _limit_weights(
-    pairs: AsyncIterator[_Tokenized], num_hidden: tuple[int, int]
-) -> AsyncIterator[_Tokenized]:
+    pairs: AsyncIterator[TokenizedPair], num_hidden: tuple[int, int]
+) -> AsyncIterator[TokenizedPair]:
     """Yield the same pairs after checking the limit of soft alignments for all of them."""
-    items: list[_Tokenized] = []
+    items: list[TokenizedPair] = []
     weights = SoftWeights()
     async for item in pairs:
         if not isinstance(item, InvalidArgumentError):

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from model.bundle.tokenizer import Tokenizer
 from service.common.fairness import in_thread, in_turn
+from service.common.portions import portions
 from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import SourceSentence, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
@@ -254,17 +255,3 @@ def _merged(sentences: Iterable[SourceSentence]) -> Iterator[SourceSentence]:
         first, *others = group
         rest = [part for sentence in others for part in (sentence.separator, sentence.text)]
         yield SourceSentence(first.separator, "".join([first.text, *rest]), None) if rest else first
-
-
-def portions(texts: Sequence[str], most: int) -> Iterator[list[str]]:
-    """Divide texts, in order, into portions of at most `most` characters, or of one text."""
-    portion: list[str] = []
-    size = 0
-    for text in texts:
-        if portion and size + len(text) > most:
-            yield portion
-            portion, size = [], 0
-        portion.append(text)
-        size += len(text)
-    if portion:
-        yield portion

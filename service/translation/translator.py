@@ -126,7 +126,7 @@ class Translator:
             self.preparer,
             self.limits,
             attention,
-            self.scorer.checked,
+            self.scorer.tokenized,
             self.call,
         )
 

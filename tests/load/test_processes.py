@@ -99,7 +99,7 @@ def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_pa
 
 def test_an_observer_can_end_a_run() -> None:
     def enough(progress: RunProgress) -> bool:
-        return len(progress.samples) >= 10
+        return len(progress.run.samples) >= 10
 
     with fake_server(answer_at_once) as server:
         plan = LoadPlan(server.address, rate=50, duration=60.0, warmup=0.0)

@@ -213,17 +213,8 @@ async def add_translation(
     await checkpoint()
     message = response.translations.add(
         translated_text=result.text,
-        finish_reason=finish_reason_of(result),
-        source_token_count=result.num_source_tokens,
-        target_token_count=result.num_target_tokens,
-        was_split=result.was_split,
         status=status_of(result.error, request_id) if result.error else None,
-        terms=map(term_use, result.terms),
-        confidence=result.confidence,
-        warnings=map(warning, result.warnings),
-        cached_character_count=result.num_cached_characters,
-        memory_matches=map(memory_match, result.memory_matches),
-        alternatives=map(memory_match, result.alternatives),
+        **result_fields(result),
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
@@ -236,7 +227,23 @@ async def add_translation(
             shown.hypotheses.append(_hypothesis(hypothesis))
 
 
-def finish_reason_of(result: TextResult | AttentionResult) -> pb.FinishReason.ValueType:
+def result_fields(result: TextResult) -> dict[str, Any]:
+    """The fields that a translation and the summary of a stream have in common."""
+    return {
+        "finish_reason": _finish_reason_of(result),
+        "source_token_count": result.num_source_tokens,
+        "target_token_count": result.num_target_tokens,
+        "was_split": result.was_split,
+        "terms": map(_term_use, result.terms),
+        "confidence": result.confidence,
+        "warnings": map(warning, result.warnings),
+        "cached_character_count": result.num_cached_characters,
+        "memory_matches": map(_memory_match, result.memory_matches),
+        "alternatives": map(_memory_match, result.alternatives),
+    }
+
+
+def _finish_reason_of(result: TextResult | AttentionResult) -> pb.FinishReason.ValueType:
     """The finish reason of a text."""
     if result.finish_reason is None:  # no model ran, or the translation was given
         return pb.FINISH_REASON_UNSPECIFIED
@@ -273,7 +280,7 @@ async def attention_response(result: AttentionResult, model: str) -> pb.Attentio
     response = pb.AttentionResponse(
         model=model,
         translated_text=result.translation,
-        finish_reason=finish_reason_of(result),
+        finish_reason=_finish_reason_of(result),
         source_tokens=[_source_token(token) for token in result.source_tokens],
         tokens=[_token(token) for token in result.tokens],
         input_tokens=[_source_token(token) for token in result.input_tokens],
@@ -333,7 +340,7 @@ def warning(found: TranslationWarning) -> pb.TranslationWarning:
     return pb.TranslationWarning(kind=kind, text=found.text, sentence=found.sentence)
 
 
-def memory_match(match: MemoryMatch) -> pb.MemoryMatch:
+def _memory_match(match: MemoryMatch) -> pb.MemoryMatch:
     """A sentence and a pair of the translation memory."""
     return pb.MemoryMatch(
         sentence=match.sentence,
@@ -344,7 +351,7 @@ def memory_match(match: MemoryMatch) -> pb.MemoryMatch:
     )
 
 
-def term_use(term: TermUse) -> pb.TermUse:
+def _term_use(term: TermUse) -> pb.TermUse:
     """A term of a glossary in a text."""
     return pb.TermUse(
         source_term=term.source,

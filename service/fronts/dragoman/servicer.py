@@ -24,10 +24,8 @@ from service.fronts.dragoman.conversions import (
     add_translation,
     attention_options_of,
     attention_response,
-    finish_reason_of,
-    memory_match,
+    result_fields,
     score_options_of,
-    term_use,
     warning,
 )
 from service.fronts.dragoman.memories import MemoryServicer
@@ -193,18 +191,7 @@ def _set_models(answer: _Answer, route: Route) -> None:
 
 def _summary(translated: Translated) -> pb.StreamSummary:
     [result] = translated.results
-    summary = pb.StreamSummary(
-        finish_reason=finish_reason_of(result),
-        source_token_count=result.num_source_tokens,
-        target_token_count=result.num_target_tokens,
-        was_split=result.was_split,
-        terms=map(term_use, result.terms),
-        confidence=result.confidence,
-        warnings=map(warning, result.warnings),
-        cached_character_count=result.num_cached_characters,
-        memory_matches=map(memory_match, result.memory_matches),
-        alternatives=map(memory_match, result.alternatives),
-    )
+    summary = pb.StreamSummary(**result_fields(result))
     if translated.route is not None:
         _set_models(summary, translated.route)
     if translated.detected:

@@ -18,11 +18,11 @@ _INDEXED = re.compile(r"\[(\d{1,6})\]\.(\w+)")
 
 
 @dataclass(frozen=True)
-class UploadedFile:
-    """A file in a form.
+class NamedFile:
+    """A file in a form, or in an answer.
 
     Attributes:
-        name: that its sender gave it; any text.
+        name: that its sender gave it, any text; or for the download.
         content: its bytes.
     """
 
@@ -30,7 +30,7 @@ class UploadedFile:
     content: bytes
 
 
-class _FormValues(list[str | UploadedFile]):
+class _FormValues(list[str | NamedFile]):
     """The values of one name in a form: at least one."""
 
 
@@ -41,7 +41,7 @@ class Fields:
         self._values = values
 
     @classmethod
-    def of_pairs(cls, pairs: Iterable[tuple[str, str | UploadedFile]]) -> Fields:
+    def of_pairs(cls, pairs: Iterable[tuple[str, str | NamedFile]]) -> Fields:
         """Fields of a form or a URL, in which a name may end in [] and occur several times."""
         values: dict[str, _FormValues] = {}
         for name, value in pairs:
@@ -101,12 +101,12 @@ class Fields:
             raise InvalidArgumentError(name, "is missing")
         return texts
 
-    def file(self, name: str) -> UploadedFile:
+    def file(self, name: str) -> NamedFile:
         """A file, which must not be missing."""
         value = self._single(name)
         if value is None:
             raise InvalidArgumentError(name, "is missing")
-        if not isinstance(value, UploadedFile):
+        if not isinstance(value, NamedFile):
             raise InvalidArgumentError(name, "must be a file, in multipart/form-data")
         return value
 

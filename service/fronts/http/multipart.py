@@ -6,7 +6,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import InvalidArgumentError
-from service.fronts.http.fields import Fields, UploadedFile
+from service.fronts.http.fields import Fields, NamedFile
 
 MULTIPART = "multipart/form-data"
 _MAX_PARTS = 1_000
@@ -61,7 +61,7 @@ class _Parts:
     """
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[str, str | UploadedFile]] = []
+        self.pairs: list[tuple[str, str | NamedFile]] = []
         self.is_whole = False
         self.begin()
 
@@ -94,7 +94,7 @@ class _Parts:
         if (file_name := options.get(b"filename")) is None:
             self.pairs.append((name, _text(name, bytes(self._content))))
         else:
-            file = UploadedFile(_text(name, file_name), bytes(self._content))
+            file = NamedFile(_text(name, file_name), bytes(self._content))
             self.pairs.append((name, file))
         self._content = bytearray()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.errors import InvalidArgumentError, NotFoundError
+from service.fronts.http.fields import NamedFile
 
 _MAX_FILES = 1_000
 _MAX_SECONDS = 600.0
@@ -16,21 +17,8 @@ _ID_BYTES = 16
 
 
 @dataclass(frozen=True)
-class TranslatedFile:
-    """A file.
-
-    Attributes:
-        name: file name for the download.
-        content: its bytes.
-    """
-
-    name: str
-    content: bytes
-
-
-@dataclass(frozen=True)
 class _Kept:
-    file: TranslatedFile
+    file: NamedFile
     owner: str
     expires: float
 
@@ -59,7 +47,7 @@ class TranslatedFiles:
         self._kept: dict[str, _Kept] = {}  # the oldest first
         self._bytes: Counter[str] = Counter()  # by owner
 
-    def add(self, file: TranslatedFile, owner: str) -> str:
+    def add(self, file: NamedFile, owner: str) -> str:
         """Keep a file; returns its id, which nobody can guess.
 
         Raises:
@@ -78,7 +66,7 @@ class TranslatedFiles:
         self._bytes[owner] += size
         return file_id
 
-    def get(self, file_id: str, owner: str) -> TranslatedFile:
+    def get(self, file_id: str, owner: str) -> NamedFile:
         """A file.
 
         Raises:
@@ -105,5 +93,5 @@ class TranslatedFiles:
         if not self._bytes[kept.owner]:
             del self._bytes[kept.owner]
 
-    def _size(self, file: TranslatedFile) -> int:
+    def _size(self, file: NamedFile) -> int:
         return max(len(file.content), self._least_bytes)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from service.common.database import open_tables
+from service.common.database import open_tables, transaction
 from service.common.fairness import FairExecutor
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.text.glossaries.entries import MAX_ENTRIES, read_entries, write_entries
@@ -220,22 +219,10 @@ class GlossaryStore:
 
     async def _run(self, owner: str, work: Callable[[sqlite3.Connection], T]) -> T:
         def within() -> T:
-            with self._transaction() as connection:
+            with transaction(self._connection) as connection:
                 return work(connection)
 
         return await self._thread.run(within, owner)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            with suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
 
     @property
     def _connection(self) -> sqlite3.Connection:

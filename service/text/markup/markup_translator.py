@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
 from service.common.fairness import in_thread, on_loop
+from service.common.portions import portions
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator, Stage
 from service.text.joined_results import MAX_SHOWN_MATCHES, index_in, renamed
@@ -25,7 +26,7 @@ from service.text.options import MimeType, TextOptions
 from service.text.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
-from service.translation.preparation import are_long, normalised_lengths, portions
+from service.translation.preparation import are_long, normalised_lengths
 from service.translation.results import TextResult, joined_reason
 from service.translation.translator import StreamDelta
 

@@ -7,11 +7,12 @@ import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from service.common.fairness import in_thread, on_loop
+from service.common.portions import portions
 from service.text.joined_results import TranslatedPart
 from service.text.things.scanned import TermRules
 from service.text.things.text_parts import parts_of
 from service.translation.options import TranslateOptions
-from service.translation.preparation import FEW_CHARACTERS, portions
+from service.translation.preparation import FEW_CHARACTERS
 
 # Parts of texts that are in translation together, twice: as many sentences as a model has room for.
 _WINDOW = 256

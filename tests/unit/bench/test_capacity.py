@@ -260,14 +260,14 @@ def test_a_lost_trial_is_ended_early() -> None:
 
     def seen(*latencies: float, **reply: str) -> RunProgress:
         samples = [sample(n, 2.0 + n, x, **reply) for n, x in enumerate(latencies)]
-        return RunProgress(plan, 10.0, samples, 0, [])
+        return RunProgress(Run(plan, samples, [], 10.0), 10.0, [])
 
     assert not watch(seen(*[0.1] * 100))
     assert not watch(seen(*[0.1] * 100, *[0.9] * 6))  # of some 600, 6 may be late
     assert watch(seen(*[0.1] * 100, *[0.9] * 9))
     assert _Watch(plan, SLO, lambda progress: False)(seen(0.1, code="UNAVAILABLE"))
-    warm = RunProgress(plan, 0.9, [sample(n, 0.5, 3.0) for n in range(100)], 0, [])
-    assert not _Watch(plan, SLO, lambda progress: False)(warm)
+    warm = Run(plan, [sample(n, 0.5, 3.0) for n in range(100)], [], 0.9)
+    assert not _Watch(plan, SLO, lambda progress: False)(RunProgress(warm, 0.9, []))
 
 
 @pytest.mark.parametrize(

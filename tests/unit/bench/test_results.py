@@ -15,8 +15,8 @@ from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, read_results
 from bench.load.sample import COLUMNS, RequestSample, from_row, rounded, to_row
 from bench.load.scrape import Snapshot
-from bench.load.svg import Chart, Series, log_ticks, nice_ticks, thin
 from bench.load.units import Slo
+from model.evaluation.chart import Chart, Series, log_ticks, nice_ticks, thin
 from tests.unit.bench.samples import open_run, sample
 
 SLO = Slo(99, 0.5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidArgumentError
-from service.fronts.http.fields import UploadedFile
+from service.fronts.http.fields import NamedFile
 from service.fronts.http.multipart import parse_multipart
 
 BOUNDARY = "X-bound"
@@ -39,7 +39,7 @@ def test_files_come_back_byte_by_byte(fields: list[tuple[str, str | None, bytes]
     files = {name: (file or "f", content) for name, file, content in fields}
     found = parse_multipart(body([(name, *file) for name, file in files.items()]), KIND)
     for name, (file, content) in files.items():
-        assert found.file(name) == UploadedFile(file, content)
+        assert found.file(name) == NamedFile(file, content)
 
 
 def test_texts_and_several_of_one_name() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from service.errors import InvalidArgumentError, NotFoundError
-from service.fronts.http.translated_files import TranslatedFile, TranslatedFiles
+from service.fronts.http.fields import NamedFile
+from service.fronts.http.translated_files import TranslatedFiles
 from tests.clock import Clock
 
 
-def file(size: int) -> TranslatedFile:
-    return TranslatedFile("a.txt", b"x" * size)
+def file(size: int) -> NamedFile:
+    return NamedFile("a.txt", b"x" * size)
 
 
 def has(files: TranslatedFiles, file_id: str, owner: str = "a") -> bool:
