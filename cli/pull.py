@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement
 from cli.options import Precision
 from cli.progress import log_to_standard_error, stages
-from cli.stored_models import ModelsDirectory, ModelsUrl, models_store
+from cli.stored_models import ModelsDirectory, ModelsUrl, models_store, store_command
 from model.bundle.out_of_memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def pull(
     for job in jobs:
         try:
             with _plain_errors(store):
-                _report(job(store, options), precision)
+                _report(job(store, options), precision, models_dir)
         except typer.Exit:
             failed = True  # the others are pulled nevertheless
     if failed:
@@ -137,7 +138,7 @@ def _opus_jobs(pairs: Sequence[str]) -> list[Job]:
     return list(map(job, pairs))
 
 
-def _report(pulled: Pulled, precision: str) -> None:
+def _report(pulled: Pulled, precision: str, models_dir: Path | None) -> None:
     imported = pulled.imported
     if imported is None:
         typer.echo(f"{pulled.pair}: here already, and the newest ({pulled.bundle})")
@@ -148,7 +149,7 @@ def _report(pulled: Pulled, precision: str) -> None:
     else:
         typer.echo(f"- {describe_agreement(imported.agreement, imported.reference)}")
         typer.echo(f"- {describe(imported.proof)}")
-    typer.echo(f"Serve it: dragoman serve {pulled.pair}")
+    typer.echo(f"Serve it: {store_command('serve', [pulled.pair], models_dir)}")
 
 
 def _list(
