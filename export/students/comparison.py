@@ -8,10 +8,11 @@ are nearly equal, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,8 @@ class FxtranslateComparison:
         for done, sentence in enumerate(sentences):
             if on_progress is not None:
                 on_progress(f"comparing with {_ENGINE}", done, len(sentences))
-            theirs = str(translator.translate(sentence))
+            with self._readable():
+                theirs = str(translator.translate(sentence))
             try:
                 with rounded_inputs(self.model, self.steps):
                     num_ties = _Retraced(self, sentence, theirs).num_ties()
@@ -139,8 +141,14 @@ class FxtranslateComparison:
         vocabularies = [self.files.vocabulary(file) for file in self.files.vocabularies]
         file = self.files.lexicon
         lexicon = None if file is None else read_compressed(file)
-        try:
+        with self._readable():
             return engine.Translator(read_compressed(self.files.weights), *vocabularies, lexicon)
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """The engine reads files anew, some fields of them with its first sentence."""
+        try:
+            yield
         except BaseException as exc:  # whatever a field that only it reads leads to
             if not isinstance(exc, Exception) and type(exc).__name__ != "PanicException":
                 raise  # Rust's panics are no Exception
