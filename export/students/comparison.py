@@ -179,7 +179,7 @@ class _Retraced:
         self._comparison = comparison
         self._model, self._tokenizer = comparison.model, comparison.tokenizer
         self._never = [comparison.unk_id, comparison.model.config.bos_id]
-        self._sentence, self._text = sentence, text
+        self._sentence, self._text = sentence, _spaced(text)
         self._steps = _MOST_STEPS
 
     def num_ties(self) -> int:
@@ -241,7 +241,14 @@ class _Retraced:
         return self._written(tokens) == self._text
 
     def _written(self, tokens: list[int]) -> str:
-        """The text of tokens as the engine writes it: a byte stays <0xC3>."""
+        """The text of tokens as the engine writes it: a byte stays <0xC3>.
+
+        Spaces at the ends and beside others are left out, as the engine does with some.
+        """
         target, eos_id = self._tokenizer.target, self._model.config.eos_id
         pieces = [target.id_to_piece(token) for token in tokens if token != eos_id]
-        return "".join(pieces).replace("\u2581", " ").removeprefix(" ")
+        return _spaced("".join(pieces).replace("\u2581", " "))
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())

@@ -104,6 +104,19 @@ def test_a_wrong_network_is_found(tmp_path: Path) -> None:
         found.comparison.compare(sentences(NUM_SENTENCES), None)
 
 
+def test_spaces_alone_are_an_empty_translation(tmp_path: Path) -> None:
+    """fxtranslate leaves out the last spaces of a text."""
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    model = random_student(student_config(d_model=64, ffn_dim=96, num_encoder_layers=2))
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    model.output_projection.bias.data[known.piece_to_id("\u2581")] = 1000.0
+    write_student(tmp_path / "ende", model)
+    found = read_student(tmp_path / "ende", None).comparison
+    assert found is not None
+    assert found.compare(sentences(3), None).num_identical == 3
+
+
 def test_a_panic_of_the_engine_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
