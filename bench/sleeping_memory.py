@@ -82,7 +82,7 @@ def measure(bundle: Path, work: Path) -> SleepingMemory:
     config = Bundle.load(bundle).config
     what = (
         f"{config.d_model}, {config.num_encoder_layers} + {config.num_decoder_layers} layers, "
-        f"{config.vocab_size:,} tokens"
+        f"{config.vocab_size:,} tokens{' of each language' * (config.embedding_tying == 'target')}"
     )
     first, *others = copies(bundle, work)
     made = Artifacts("student", "int8", first, first, first)
