@@ -30,6 +30,7 @@ _RENDERERS = {
     "lengths": "bench.studies.lengths.report",
     "plan": "tests.planning.report",
     "scale": "bench.engine.scale_report",
+    "sleeping-memory": "bench.sleeping_memory",
     "soak": "tests.robustness.soak.report",
     "students": "bench.students",
     "trainings": "bench.studies.trainings.report",

@@ -40,16 +40,18 @@ from bench.submission import submit_many
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts
 from bench.suite.systems import System, running
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.errors import ExportError
 from export.importer import import_directory
 from export.layers import NEVER
 from export.shortlists import shortlist_from_text
-from export.students.writer import write_student
+from export.students.writer import check_student, write_student
 from model.bundle.bundle import Bundle
 from model.bundle.config import ModelConfig, preset
 from model.bundle.shortlist import Shortlist
 from model.bundle.tokenizer import TOKENIZER_FILE
 from model.network.checkpoint import (
     Checkpoint,
+    CheckpointError,
     checkpoint_folder,
     load_checkpoint,
     save_checkpoint,
@@ -323,6 +325,10 @@ def main(
     repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
 ) -> None:
     """Measure, and print the table: some twelve minutes."""
+    try:
+        check_student(load_checkpoint(checkpoint).config)
+    except (CheckpointError, ExportError) as exc:
+        raise typer.BadParameter(str(exc), param_hint="CHECKPOINT") from exc
     timing, rows = Timing(batch, seconds, repetitions), list[StudentFigure]()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

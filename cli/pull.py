@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from cli.exits import fail
 from cli.import_model import plain_errors, report_proof
 from cli.options import Precision, ProofSentences, Threads
 from cli.progress import log_to_standard_error, stages
-from cli.stored_models import ModelsDirectory, ModelsUrl, models_store
+from cli.stored_models import ModelsDirectory, ModelsUrl, models_store, store_command
 
 if TYPE_CHECKING:
     from export.store.mirror import Mirror
@@ -86,7 +87,7 @@ def pull(
     for job in jobs:
         try:
             with plain_errors(store.directory):
-                _report(job(store, options), precision)
+                _report(job(store, options), precision, models_dir)
         except typer.Exit:
             failed = True  # the others are pulled nevertheless
     if failed:
@@ -126,14 +127,14 @@ def _opus_jobs(pairs: Sequence[str]) -> list[Job]:
     return list(map(job, pairs))
 
 
-def _report(pulled: Pulled, precision: str) -> None:
+def _report(pulled: Pulled, precision: str, models_dir: Path | None) -> None:
     imported = pulled.imported
     if imported is None:
         typer.echo(f"{pulled.pair}: here already, and the newest ({pulled.bundle})")
         return
     typer.echo(f"{pulled.pair}: {pulled.bundle}; {precision}")
     report_proof(imported)
-    typer.echo(f"Serve it: dragoman serve {pulled.pair}")
+    typer.echo(f"Serve it: {store_command('serve', [pulled.pair], models_dir)}")
 
 
 def _list(

@@ -50,6 +50,12 @@ def models_store(directory: Path | None) -> ModelStore:
     return ModelStore(directory or default_directory())
 
 
+def store_command(name: str, pairs: Sequence[str], directory: Path | None) -> str:
+    """A command for pairs of the store, to be typed."""
+    at = [] if directory is None else ["--models-dir", str(directory)]
+    return shlex.join(["dragoman", name, *pairs, *at])
+
+
 def bundles_of(
     pairs: Sequence[str], directory: Path | None, models_url: str, *, pulls: bool
 ) -> list[Path]:
@@ -73,10 +79,9 @@ def bundles_of(
     except ExportError as exc:
         raise StartupError(str(exc)) from exc
     if missing := [pair for pair, path in found.items() if path is None]:
-        at = [] if directory is None else ["--models-dir", str(directory)]
         raise StartupError(
             f"there is no model for {', '.join(missing)} in {store.directory}: get it with "
-            f"`{shlex.join(['dragoman', 'pull', *missing, *at])}`, or serve with --pull"
+            f"`{store_command('pull', missing, directory)}`, or serve with --pull"
         )
     return list(dict.fromkeys(path for path in found.values() if path is not None))
 

@@ -136,7 +136,10 @@ def import_directory(
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
         _log.info("writing the graphs in %s", options.precision)
-        write_bundle(made_from, options, temporary)
+        try:
+            write_bundle(made_from, options, temporary)
+        except ExportError as exc:  # the network's sizes
+            raise ExportError(f"{path}: {exc}") from exc
         try:
             bundle = Bundle.load(temporary)
         except BundleError as exc:  # a name or language that the user gave

@@ -195,18 +195,28 @@ def _read_m2m(directory: ModelDirectory) -> Vocabularies:
     return _multilingual(directory, {**ids, **languages}, languages, special)
 
 
+def sentencepiece_pieces(file: Path, content: bytes) -> list[str]:
+    """The pieces of a SentencePiece model, by id.
+
+    Raises:
+        ExportError: it is none; `file` is named.
+    """
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(content)
+        return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    except (RuntimeError, UnicodeDecodeError) as exc:
+        raise ExportError(f"{file} is not a SentencePiece model") from exc
+
+
 def _read_fairseq(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
     _refuse_mbart_25(directory)
     file = directory.file(_SENTENCEPIECE)
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(file.read_bytes())
-    except RuntimeError as exc:
-        raise ExportError(f"{file} is not a SentencePiece model") from exc
+    every = sentencepiece_pieces(file, file.read_bytes())
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     # SentencePiece's own <unk>, <s> and </s> make way for these.
-    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    pieces = every[3:]
     ids = dict(special)
     ids.update((piece, number) for number, piece in enumerate(pieces, start=len(special)))
     added = _added_tokens(directory, first=len(special) + len(pieces))

@@ -34,7 +34,15 @@ _FLOATS: Mapping[int, str] = {0x0402: "<f2", FLOAT32: "<f4", 0x0408: "<f8"}
 # Integers [out, in] and one float32, by which they were multiplied: hardware-independent intgemm.
 _QUANTIZED: Mapping[int, str] = {INTGEMM8: "<i1", INTGEMM16: "<i2"}
 
+# By which numbers may be multiplied before they are rounded, so that products are finite.
+SMALLEST_SCALE, LARGEST_SCALE = 1e-33, 1e33
+
 Array = npt.NDArray[Any]
+
+
+def is_scale(value: float) -> bool:
+    """Whether a number scales others to integers; NaN does not."""
+    return SMALLEST_SCALE <= value <= LARGEST_SCALE
 
 
 @dataclass(frozen=True)
@@ -71,12 +79,12 @@ class Item:
             self._check_size(count * dtype.itemsize + 4)
             values = np.frombuffer(self.data, dtype, count).astype(np.float32)
             multiplier = self.multiplier()
-            if not np.isfinite(multiplier) or multiplier <= 0:
-                self._refuse(f"has the multiplier {multiplier}")
-            with np.errstate(over="ignore"):
-                found = values / multiplier
-            if not np.isfinite(found).all():
-                self._refuse(f"has the multiplier {multiplier}")
+            if not is_scale(float(multiplier)):
+                self._refuse(
+                    f"has the multiplier {multiplier}, not one from {SMALLEST_SCALE:g} to "
+                    f"{LARGEST_SCALE:g}"
+                )
+            found = values / multiplier
             # Embeddings are rows of tokens; other matrices are stored transposed.
             if len(self.shape) == 2 and not self.name.endswith("Wemb"):
                 return np.asarray(found.reshape(self.shape[::-1]).T)
@@ -224,7 +232,7 @@ class _BinaryReader:
             name = content.rstrip(b"\0").decode("utf-8")
         except UnicodeDecodeError as exc:
             raise ExportError(f"{self._file}: the name of item {index} is not UTF-8") from exc
-        if not name or "\0" in name:
+        if not name or not name.isprintable():
             raise ExportError(f"{self._file}: the name of item {index} is {name[:64]!r}")
         return name
 

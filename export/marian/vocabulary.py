@@ -6,11 +6,9 @@ import json
 import re
 from pathlib import Path
 
-import sentencepiece
-
 from export.errors import ExportError
 from export.huggingface.directory import read_json, refuse_pointer
-from export.huggingface.vocabularies import check_ids
+from export.huggingface.vocabularies import check_ids, sentencepiece_pieces
 
 _LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s+([0-9]+)\s*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
@@ -40,7 +38,8 @@ def read_pieces(file: Path) -> dict[str, int]:
     """
     refuse_pointer(file)
     if file.suffix == ".spm":
-        ids = _of_sentencepiece(file)
+        pieces = sentencepiece_pieces(file, file.read_bytes())
+        ids = {piece: number for number, piece in enumerate(pieces)}
     else:
         ids = read_json(file) if file.suffix == ".json" else _of_yaml(file)
     if any(type(i) is not int or i < 0 for i in ids.values()):
@@ -50,15 +49,6 @@ def read_pieces(file: Path) -> dict[str, int]:
         if piece not in ids:
             raise ExportError(f"{file} has no {piece!r}")
     return ids
-
-
-def _of_sentencepiece(file: Path) -> dict[str, int]:
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(file.read_bytes())
-    except RuntimeError as exc:
-        raise ExportError(f"{file} is not a SentencePiece model") from exc
-    return {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
 
 
 def _of_yaml(file: Path) -> dict[str, int]:

@@ -8,10 +8,11 @@ are nearly equal, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,8 @@ class FxtranslateComparison:
         for done, sentence in enumerate(sentences):
             if on_progress is not None:
                 on_progress(f"comparing with {_ENGINE}", done, len(sentences))
-            theirs = str(translator.translate(sentence))
+            with self._readable():
+                theirs = str(translator.translate(sentence))
             try:
                 with rounded_inputs(self.model, self.steps):
                     num_ties = _Retraced(self, sentence, theirs).num_ties()
@@ -139,8 +141,14 @@ class FxtranslateComparison:
         vocabularies = [self.files.vocabulary(file) for file in self.files.vocabularies]
         file = self.files.lexicon
         lexicon = None if file is None else read_compressed(file)
-        try:
+        with self._readable():
             return engine.Translator(read_compressed(self.files.weights), *vocabularies, lexicon)
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """The engine reads files anew, some fields of them with its first sentence."""
+        try:
+            yield
         except BaseException as exc:  # whatever a field that only it reads leads to
             if not isinstance(exc, Exception) and type(exc).__name__ != "PanicException":
                 raise  # Rust's panics are no Exception
@@ -171,7 +179,7 @@ class _Retraced:
         self._comparison = comparison
         self._model, self._tokenizer = comparison.model, comparison.tokenizer
         self._never = [comparison.unk_id, comparison.model.config.bos_id]
-        self._sentence, self._text = sentence, text
+        self._sentence, self._text = sentence, _spaced(text)
         self._steps = _MOST_STEPS
 
     def num_ties(self) -> int:
@@ -233,7 +241,14 @@ class _Retraced:
         return self._written(tokens) == self._text
 
     def _written(self, tokens: list[int]) -> str:
-        """The text of tokens as the engine writes it: a byte stays <0xC3>."""
+        """The text of tokens as the engine writes it: a byte stays <0xC3>.
+
+        Spaces at the ends and beside others are left out, as the engine does with some.
+        """
         target, eos_id = self._tokenizer.target, self._model.config.eos_id
         pieces = [target.id_to_piece(token) for token in tokens if token != eos_id]
-        return "".join(pieces).replace("\u2581", " ").removeprefix(" ")
+        return _spaced("".join(pieces).replace("\u2581", " "))
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())

@@ -12,6 +12,7 @@ from export.huggingface.directory import read_json
 from export.marian.binary import read_compressed
 from export.marian.configuration import OPTIONS_ARRAY, open_npz, parse_yaml, read_array
 from model.bundle.languages import is_common_code
+from model.bundle.manifest import why_no_language
 
 _COMPRESSED = r"(?:\.gz|\.zstd?)?"
 _MODEL = re.compile(rf"(?!lex\.|pytorch_model).+\.bin{_COMPRESSED}")
@@ -107,6 +108,9 @@ class StudentFiles:
         source, target = fields.get("sourceLanguage"), fields.get("targetLanguage")
         if not isinstance(source, str) or not isinstance(target, str):
             return None
+        for name, code in (("sourceLanguage", source), ("targetLanguage", target)):
+            if why := why_no_language(code):
+                raise ExportError(f"{file}: {name}, {code!r:.80}, {why}")
         return source, target
 
     def _names(self) -> list[str]:

@@ -16,7 +16,15 @@ from torch import Tensor
 from export.arithmetic import FixedSteps
 from export.errors import ExportError
 from export.layers import NEVER
-from export.marian.binary import INTGEMM8, INTGEMM16, Item, read_binary
+from export.marian.binary import (
+    INTGEMM8,
+    INTGEMM16,
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    Item,
+    is_scale,
+    read_binary,
+)
 from export.marian.configuration import OPTIONS_ARRAY, open_npz, parse_yaml, read_array
 from model.bundle.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.network.positions import marian_positions
@@ -78,7 +86,7 @@ _BLOCKS = {
     },
 }
 _THEIRS = {ours: theirs for theirs, ours in _BLOCKS.items()}
-_LAYER = re.compile(r"(encoder|decoder)_l(\d+)_(\w+)")
+_LAYER = re.compile(r"(encoder|decoder)_l([1-9][0-9]{0,8})_(\w+)")
 _OUR_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 ALPHA = "_QuantMultA"
 OUTPUT_ALPHA = f"none{ALPHA}"
@@ -272,13 +280,20 @@ class StudentNetwork:
         states["output_projection.bias"] = bias
 
     def _tying(self) -> Any:
-        if self.options.get("tied-embeddings-all") or (
-            self.options.get("tied-embeddings-src") and self.options.get("tied-embeddings")
-        ):
+        every, source, output = map(
+            self._flag, ("tied-embeddings-all", "tied-embeddings-src", "tied-embeddings")
+        )
+        if every or (source and output):
             return "all"
-        if self.options.get("tied-embeddings"):
+        if output:
             return "target"
         self._refuse("tied-embeddings", "is not set: an output of its own is not supported")
+
+    def _flag(self, name: str) -> bool:
+        value = self.options.get(name, False)
+        if type(value) is not bool:
+            self._refuse(name, f"is {value!r:.80}, neither true nor false")
+        return value
 
     def _size(self, name: str) -> int:
         value, largest = self.options.get(name), max(LARGEST_SIZES.values())
@@ -322,9 +337,10 @@ def _checked_alphas(
     """By our names. A file has one for every quantised product, or none at all."""
     for name, item in alphas.items():
         value = item.numbers()
-        if value.size != 1 or not np.isfinite(value).all() or value.item() <= 0:
+        if item.is_quantized or value.size != 1 or not is_scale(value.item()):
             raise ExportError(
-                f"{file}: {name} is {value.ravel()[:3].tolist()}, not one positive number"
+                f"{file}: {name} is {value.ravel()[:3].tolist()}, not one number from "
+                f"{SMALLEST_SCALE:g} to {LARGEST_SCALE:g}"
             )
     if not alphas:
         return {}
@@ -342,7 +358,7 @@ def _checked_alphas(
 def _our_name(theirs: str) -> str | None:
     """Our name of a weight of a layer, if it is one."""
     layer = _LAYER.fullmatch(theirs)
-    if layer is None or layer[3] not in _BLOCKS or int(layer[2]) < 1:
+    if layer is None or layer[3] not in _BLOCKS:
         return None
     return f"{layer[1]}.layers.{int(layer[2]) - 1}.{_BLOCKS[layer[3]]}"
 

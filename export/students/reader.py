@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import sentencepiece
-
 from export.errors import ExportError
 from export.foreign import ForeignModel
+from export.huggingface.vocabularies import sentencepiece_pieces
 from export.shortlists import with_shared_pieces
 from export.students.comparison import FxtranslateComparison
 from export.students.files import StudentFiles
@@ -83,7 +82,7 @@ def _alignment_head(network: StudentNetwork, num_layers: int) -> AlignmentHead |
     if layer == "last":
         return AlignmentHead(num_layers - 1, 0)
     number = str(layer)
-    if not number.isdecimal() or not 1 <= int(number) <= num_layers:
+    if number not in map(str, range(1, num_layers + 1)):
         raise ExportError(
             f"{network.file}: transformer-guided-alignment-layer is {layer!r:.80}, not a layer "
             f"between 1 and {num_layers}"
@@ -92,14 +91,10 @@ def _alignment_head(network: StudentNetwork, num_layers: int) -> AlignmentHead |
 
 
 def _pieces(file: Path, content: bytes) -> list[str]:
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(content)
-    except RuntimeError as exc:
-        raise ExportError(f"{file} is not a SentencePiece model") from exc
-    if not 0 < processor.get_piece_size() < LARGEST_SIZES["vocab_size"]:
-        raise ExportError(f"{file} has {processor.get_piece_size():,} pieces")
-    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    pieces = sentencepiece_pieces(file, content)
+    if not 0 < len(pieces) < LARGEST_SIZES["vocab_size"]:
+        raise ExportError(f"{file} has {len(pieces):,} pieces")
+    return pieces
 
 
 def _id(file: Path, pieces: Sequence[str], piece: str) -> int:

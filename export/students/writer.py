@@ -79,7 +79,7 @@ def write_student(
     check_unused(output)
     loaded = load_checkpoint(checkpoint)
     model, tokenizer = loaded.model, loaded.tokenizer
-    _check(model.config)
+    check_student(model.config)
     languages = loaded.languages["source"], loaded.languages["target"]
     order = piece_order(tokenizer)
     with new_directory(output) as directory:
@@ -117,14 +117,22 @@ def _is_spelled(tokenizer: Tokenizer, text: str) -> bool:
     return any(tokenizer.id_to_piece(i).startswith("<0x") for i in tokenizer.encode(text))
 
 
-def _check(config: ModelConfig) -> None:
-    for name, supported in _REQUIRED.items():
-        if (value := getattr(config, name)) not in supported:
-            wanted = " or ".join(map(repr, supported))
-            raise ExportError(
-                f"Marian's students have {name} = {wanted}, and this network {value!r}: train one "
-                f'with the preset "student-tiny", and norm = "post"'
-            )
+def check_student(config: ModelConfig) -> None:
+    """Check that Marian has such a network.
+
+    Raises:
+        ExportError: it has not; names all fields.
+    """
+    wrong = [
+        f"{name} = {' or '.join(map(repr, supported))}, not {value!r}"
+        for name, supported in _REQUIRED.items()
+        if (value := getattr(config, name)) not in supported
+    ]
+    if wrong:
+        raise ExportError(
+            f"this network is none of Marian's students, which have {'; '.join(wrong)}: train one "
+            f'with the preset "student-tiny", and norm = "post"'
+        )
 
 
 # --- vocabulary -----------------------------------------------------------------------------------

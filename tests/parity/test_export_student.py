@@ -161,9 +161,9 @@ def test_sentences_longer_than_the_network_reads_are_cut(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"norm": "pre"}, "norm = 'post', and this network 'pre'"),
+        ({"norm": "pre"}, "norm = 'post', not 'pre': train"),
         ({"positions": "sinusoidal"}, "positions = 'marian'"),
-        ({"embed_start": True}, "embed_start = False"),
+        ({"norm": "pre", "embed_start": True}, "embed_start = False, not True; norm = 'post'"),
         ({"decoder": "self_attention"}, "decoder = 'ssru'"),
     ],
 )

@@ -14,6 +14,7 @@ from bench.random_student import random_student
 from dragoman import VerbatimKinds
 from dragoman.client import TranslationError
 from export.bundle_writer import ExportOptions
+from export.errors import ExportError
 from export.importer import import_directory
 from export.students.reader import read_student
 from model.bundle.bundle import Bundle
@@ -96,8 +97,6 @@ def test_shortlists_are_those_of_fxtranslate(tmp_path: Path, tying: str) -> None
 
 def test_a_wrong_network_is_found(tmp_path: Path) -> None:
     pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
-    from export.errors import ExportError
-
     write(tmp_path / "ende", "student-tiny", {})
     found = read_student(tmp_path / "ende", None)
     assert found.comparison is not None
@@ -105,6 +104,39 @@ def test_a_wrong_network_is_found(tmp_path: Path) -> None:
     unit.candidate.weight.data.mul_(3.0)
     with pytest.raises(ExportError, match="the imported network differs from fxtranslate, for '"):
         found.comparison.compare(sentences(NUM_SENTENCES), None)
+
+
+def test_spaces_alone_are_an_empty_translation(tmp_path: Path) -> None:
+    """fxtranslate leaves out the last spaces of a text."""
+    pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    model = random_student(student_config(d_model=64, ffn_dim=96, num_encoder_layers=2))
+    known = sentencepiece.SentencePieceProcessor()
+    known.LoadFromSerializedProto(vocabulary())
+    model.output_projection.bias.data[known.piece_to_id("\u2581")] = 1000.0
+    write_student(tmp_path / "ende", model)
+    found = read_student(tmp_path / "ende", None).comparison
+    assert found is not None
+    assert found.compare(sentences(3), None).num_identical == 3
+
+
+def test_a_panic_of_the_engine_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rust's panics are no exceptions to Python; the engine reads some fields late."""
+
+    class PanicException(BaseException):
+        pass
+
+    class Engine:
+        def translate(self, _: str) -> str:
+            raise PanicException("missing encoder_l1_self_Wq\n at ...")
+
+    write_student(tmp_path / "ende", random_student(student_config(d_model=64, ffn_dim=96)))
+    found = read_student(tmp_path / "ende", None).comparison
+    assert found is not None
+    monkeypatch.setattr(type(found), "_translator", lambda _: Engine())
+    with pytest.raises(ExportError, match=r"cannot read .*alphas.bin: missing encoder_l1_self_Wq$"):
+        found.compare(["A dog."], None)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

@@ -123,7 +123,7 @@ def test_the_bundle_says_where_it_is_from(pulled: tuple[Path, str], mirror: Path
     assert bundle.manifest["provenance"]["proof"]["num_sentences"] == 2
     assert bundle.origin.startswith(f"imported from {model['path']} (Marian student")
     assert bundle.origin.endswith("licence MPL-2.0)")
-    assert "Serve it: dragoman serve en-de" in output
+    assert f"Serve it: dragoman serve en-de --models-dir {store}\n" in output
     assert files(store / ".pulls") == set()
 
 

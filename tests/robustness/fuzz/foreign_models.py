@@ -16,12 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tests.robustness.fuzz.configuration import json_changed
-from tests.robustness.fuzz.mutations import changed_bytes
+from tests.robustness.fuzz.configuration import InDirectory, json_changed
+from tests.robustness.fuzz.mutations import changed_bytes, valid_text
 from tests.robustness.fuzz.target import MEMORY, expect
 
 _HUGE = (0, 1, 255, 2**31 - 1, 2**31, 2**32, 2**60, 2**63, 2**64 - 1)
 _NUM_PIECES = 20
+_LANGUAGES = {"sourceLanguage": "en", "targetLanguage": "de"}
 
 
 class _File:
@@ -124,6 +125,80 @@ class ShortlistFiles(_File):
         return "read"
 
 
+class StudentFolders(InDirectory):
+    """Students whole, of which one file is changed: weights and options, vocabulary, metadata."""
+
+    name: ClassVar[str] = "student-folders"
+    share: ClassVar[float] = 2
+    what: ClassVar[str] = "folders of Firefox's models, as `dragoman import` reads them"
+
+    def __init__(self) -> None:
+        super().__init__()
+        from bench.random_student import random_student
+        from tests.students import int8_student, options_of, student_config, write_student
+
+        sizes: dict[str, Any] = dict(d_model=16, num_heads=2, ffn_dim=16, num_encoder_layers=1)
+        model = random_student(student_config(num_decoder_layers=1, **sizes))
+        write_student(self.directory, model)
+        self._items, self._options = int8_student(model), options_of(model.config)
+        (self.directory / "metadata.json").write_text(json.dumps(_LANGUAGES))
+        self._files = {file.name: file.read_bytes() for file in self.directory.iterdir()}
+
+    def generate(self, rng: random.Random) -> tuple[str, bytes]:
+        """Generate a file's name and content."""
+        name = rng.choice(list(self._files))
+        if name == "metadata.json":
+            return name, json.dumps(json_changed(rng, _LANGUAGES)).encode()
+        if name.startswith("vocab") or rng.random() < 0.2:
+            return name, changed_bytes(rng, self._files[name])
+        from export.marian.binary_writer import binary
+
+        items, options = dict(self._items), self._options
+        if rng.random() < 0.5:
+            option = rng.choice(list(options))
+            options = {**options, option: json_changed(rng, options[option])}
+        else:
+            self._change(rng, items)
+        return name, binary(items, options)
+
+    def _change(self, rng: random.Random, items: dict[str, Any]) -> None:
+        """Change an item: its numbers, shape, type or name."""
+        item = items[name := rng.choice(list(items))]
+        kind = rng.randrange(4)
+        if kind == 0:
+            odd = struct.pack("<f", rng.choice((0.0, -1.0, 1e-40, 3e38, float("nan"))))
+            items[name] = item._replace(data=item.data[:-4] + odd)
+        elif kind == 1:
+            shape = tuple(rng.choice((0, 1, 2, 16, 32, 180, 2**31 - 1)) for _ in item.shape)
+            items[name] = item._replace(shape=shape[: rng.randrange(3)])
+        elif kind == 2:
+            items[name] = item._replace(kind=rng.choice((0x0101, 0x0404, 0x4101, 0x4102, 0x4404)))
+        else:
+            other = rng.choice(
+                (valid_text(rng, 1), rng.choice(list(items)), name.replace("1", "01"))
+            )
+            items[other or "x"] = items.pop(name)
+
+    def run(self, given: tuple[str, bytes]) -> str:
+        """Read the student; its network has finite weights."""
+        from export.errors import ExportError
+        from export.students.reader import read_student
+
+        name, content = given
+        (file := self.directory / name).write_bytes(content)
+        try:
+            model = read_student(self.directory, None).model
+        except ExportError as exc:
+            # A vocabulary of another size is what the weights' file contradicts.
+            expect(str(self.directory) in str(exc), "a refusal without a file", str(exc))
+            return "refused"
+        finally:
+            file.write_bytes(self._files[name])
+        for weight in model.state_dict().values():
+            expect(bool(weight.isfinite().all()), "infinite weights", name)
+        return "read"
+
+
 class Registries:
     """Lists of published models."""
 
@@ -176,4 +251,4 @@ class Registries:
         return "read"
 
 
-TARGETS: Sequence[Callable[[], Any]] = (MarianFiles, ShortlistFiles, Registries)
+TARGETS: Sequence[Callable[[], Any]] = (MarianFiles, ShortlistFiles, StudentFolders, Registries)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
 from bench.peers.student_backend import StudentBackend
 from bench.random_student import random_student
-from bench.students import OURS, StudentFigure
+from bench.students import OURS, StudentFigure, main
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
 from export.students.writer import write_student
@@ -16,6 +17,7 @@ from model.bundle.bundle import Bundle
 from model.bundle.config import preset
 from model.bundle.tokenizer import TOKENIZER_FILE, train_tokenizer
 from model.network.checkpoint import save_checkpoint
+from model.network.transformer import Transformer
 from service.domain.requests import GenerationRequest
 from tests.foreign_models import TEXTS
 
@@ -28,6 +30,17 @@ def test_ratios_are_to_the_best_of_the_others() -> None:
     assert str(StudentFigure("p50 in ms", figures, 1, 0.6, is_time=True)) == (
         "| p50 in ms | dragoman 30, slimt 20, fxtranslate 60 | 1.50 | 1 | 0.6 |"
     )
+
+
+def test_a_network_that_no_peer_reads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match=r"config.json: No such file"):
+        main(tmp_path, (tmp_path, tmp_path))
+    config = preset("student-tiny", 450, norm="pre", output_bias=False)
+    path, languages = tmp_path / "ours", {"source": "en", "target": "de"}
+    tokenizer = train_tokenizer(iter(TEXTS), tmp_path / TOKENIZER_FILE, vocab_size=450)
+    save_checkpoint(path, Transformer(config), tokenizer, languages=languages)
+    with pytest.raises(typer.BadParameter, match=r"output_bias = True, not False; .*norm = 'post'"):
+        main(path, (tmp_path, tmp_path))
 
 
 async def test_fxtranslate_translates_batches(tmp_path: Path) -> None:

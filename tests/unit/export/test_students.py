@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sentencepiece import sentencepiece_model_pb2
 
 from bench.random_student import random_student
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
 from export.marian.binary import INTGEMM16, TEXT, read_binary, read_compressed
-from export.marian.binary_writer import WrittenItem, binary, float_item, quantized
+from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item, quantized
 from export.students.files import StudentFiles, is_student
 from export.students.reader import read_student
 from model.bundle.config import AlignmentHead
@@ -213,6 +214,13 @@ def gate(value: float) -> WrittenItem:
     return float_item(np.float32(value).reshape(1, 1))
 
 
+def not_utf8(content: bytes) -> bytes:
+    """A vocabulary with a piece that is no text."""
+    model: Any = sentencepiece_model_pb2
+    piece = max(model.ModelProto.FromString(content).pieces, key=lambda p: len(p.piece)).piece
+    return content.replace(piece.encode(), b"\xff" * len(piece.encode()), 1)
+
+
 HUGE = struct.pack("<Q", 2**60)
 WQ = "encoder_l1_self_Wq"
 ALPHA = f"{WQ}_QuantMultA"
@@ -234,11 +242,13 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"'encoder_l1_self_Wq' has the shape \[-1, 64\]": edited(
         lambda items: items.update({WQ: items[WQ]._replace(shape=(-1, 64))})),
     # Scales.
-    r"encoder_l1_self_Wq_QuantMultA is \[0.0\], not one positive": edited(
+    r"encoder_l1_self_Wq_QuantMultA is \[0.0\], not one number from 1e-33": edited(
         lambda items: items.update({ALPHA: gate(0.0)})),
     r"'encoder_l1_self_Wq_QuantMultA' holds infinite or undefined": edited(
         lambda items: items.update({ALPHA: gate(np.nan)})),
     r"encoder_l1_self_Wq_QuantMultA is missing": edited(lambda items: items.pop(ALPHA)),
+    r"encoder_l1_self_Wq_QuantMultA is \[1.0\], not one number": edited(
+        lambda items: items.update({ALPHA: int8_item(np.ones((1, 1), np.float32))})),
     r"none_QuantMultA is missing": edited(lambda items: items.pop("none_QuantMultA")),
     r"'encoder_l1_self_Wq' has the multiplier nan": edited(lambda items: items.update(
         {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(np.nan).tobytes())})),
@@ -246,6 +256,10 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
         {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(1e-40).tobytes())})),
     # Weights that contradict the options or the vocabulary.
     r"encoder_l1_self_bq is missing": edited(lambda items: items.pop("encoder_l1_self_bq")),
+    r"encoder_l01_self_Wq is a weight that students do not have": edited(
+        lambda items: items.update({"encoder_l01_self_Wq": gate(1.0)})),
+    r"the name of item \d+ is 'x\\n\\x1b'": edited(
+        lambda items: items.update({"x\n\x1b": gate(1.0)})),
     r"encoder_l1_extra_W is a weight that students do not have": edited(
         lambda items: items.update({"encoder_l1_extra_W": gate(1.0)})),
     r"encoder_l1_ffn_W1 has shape \[64, 96\], the options say \[64, 90\]": edited(
@@ -258,6 +272,9 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     # Options.
     r"dim-emb is 'wide'": edited(options={"dim-emb": "wide"}),
     r"dim-emb is 0, not a number between": edited(options={"dim-emb": 0}),
+    r"bad: d_model / num_heads is 1, but": edited(options={"transformer-heads": 64}),
+    r"tied-embeddings-all is 'no', neither true nor false": edited(
+        options={"tied-embeddings-all": "no"}),
     r"num_heads \(7\) must divide d_model": edited(options={"transformer-heads": 7}),
     r"transformer-decoder-autoreg is 'self-attention', which is not supported": edited(
         options={"transformer-decoder-autoreg": "self-attention"}),
@@ -266,10 +283,16 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
     r"tied-embeddings is not set": edited(options={"tied-embeddings-all": False}),
     r"guided-alignment-layer is 3, not a layer between 1 and 2": edited(
         options={"transformer-guided-alignment-layer": 3}),
+    r"guided-alignment-layer is '1111.*, not a layer between 1 and 2": edited(
+        options={"transformer-guided-alignment-layer": "1" * 5000}),
     r"special:model.yml\) is not YAML": bad_options,
     # Files.
     r"vocab.ende.spm is not a SentencePiece model": lambda path, _: (
         path / "vocab.ende.spm").write_bytes(b"nothing"),
+    r"bad/vocab.ende.spm is not a SentencePiece model": lambda path, _: (
+        path / "vocab.ende.spm").write_bytes(not_utf8(vocabulary())),
+    r"metadata.json: targetLanguage, 'd\\n', is no BCP-47 code": lambda path, _: (
+        path / "metadata.json").write_text('{"sourceLanguage": "en", "targetLanguage": "d\\n"}'),
     r"needs the vocabulary vocab.\*.spm": lambda path, _: (path / "vocab.ende.spm").unlink(),
     r"has several models \(a.bin, model": lambda path, _: (path / "a.bin").write_bytes(b""),
     r"has several vocabularies": lambda path, _: (path / "vocab.spm").write_bytes(b""),
