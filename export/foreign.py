@@ -29,6 +29,10 @@ class Comparison(Protocol):
         """Whether the engine is installed."""
         ...
 
+    def comparable(self, sentences: Sequence[str], more: bool = False) -> Sequence[str]:
+        """The sentences that both read alike; with `more`, others of their words may be added."""
+        ...
+
     def compare(self, sentences: Sequence[str], on_progress: OnProgress | None) -> Any:
         """The agreement, a dataclass with a text.
 

@@ -72,8 +72,9 @@ def import_directory(
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
         sentences: to prove it on; by default `export.parity.SENTENCES`.
-        num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
-            not proven, which its provenance says, and its carriers are not measured.
+        num_sentences: the number of these, from the first on; by default all, and the other engine
+            may be compared with more. With 0, the bundle is not proven, which its provenance says,
+            and its carriers are not measured.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
@@ -112,7 +113,10 @@ def import_directory(
     agreement, engine = None, foreign.comparison
     if sentences and engine is not None and engine.is_possible():
         _log.info("comparing the network with that of %s", engine.engine)
-        agreement = engine.compare(sentences, on_progress)
+        if compared := engine.comparable(sentences, more=num_sentences is None):
+            agreement = engine.compare(compared, on_progress)
+        else:
+            _log.warning("nothing is compared: the vocabulary covers none of the sentences")
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": foreign.architecture, "directory": path.resolve().name}
         | {**foreign.checksums, **(origin or {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -113,6 +114,46 @@ def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Itera
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def saturated_sums(model: Transformer, steps: Mapping[str, FixedSteps]) -> Iterator[None]:
+    """Add the products of two neighbouring inputs in 16 bits, as x86 does with `vpmaddubsw`.
+
+    Inputs are unsigned there, larger by 127, so that two products may not fit. Slow: it holds all
+    products of an input.
+
+    Args:
+        steps: by the names of the linear maps, whose inputs are rounded by `rounded_inputs`.
+    """
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and name in steps and steps[name].states is not None:
+            hook = functools.partial(_saturated, steps[name])
+            handles.append(module.register_forward_hook(hook))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _saturated(
+    steps: FixedSteps, linear: nn.Linear, given: tuple[Tensor, ...], _: Tensor
+) -> Tensor:
+    assert steps.states is not None
+    parts = torch.tensor(steps.weights)
+    scales = parts.repeat_interleave(linear.out_features // len(parts))
+    weights = (linear.weight / scales[:, None]).round().int()  # [out, in]
+    bias = dict(linear.named_parameters()).get("bias", torch.zeros(()))
+    rows = []
+    for row in (given[0] / steps.states).round().int().flatten(end_dim=-2):
+        pairs = (
+            ((row + 127) * weights).reshape(len(weights), -1, 2).sum(-1).clamp(-(2**15), 2**15 - 1)
+        )
+        products = pairs.sum(-1) - 127 * weights.sum(-1)
+        rows.append(products * scales * steps.states + bias)
+    return torch.stack(rows).reshape(*given[0].shape[:-1], -1)
 
 
 @contextlib.contextmanager

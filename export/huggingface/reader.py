@@ -86,6 +86,10 @@ class _WithTransformers:
         """Whether `transformers` is installed, and reads such a directory."""
         return self.is_theirs and can_compare()
 
+    def comparable(self, sentences: Sequence[str], more: bool = False) -> Sequence[str]:
+        """All sentences."""
+        return sentences
+
     def compare(
         self, sentences: Sequence[str], on_progress: OnProgress | None
     ) -> TransformersComparison:

@@ -3,7 +3,8 @@
 fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
 activations in the same way, and chooses from the same shortlist, if there is one. It adds up in
 another order, which changes a rounding now and then: so translations may differ where two tokens
-are nearly equal, and nowhere else.
+are nearly equal, and nowhere else. On x86, fxtranslate's sums of two products saturate. Where that
+may explain a difference, the sentence is translated again with such sums, which takes longer.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from export.arithmetic import FixedSteps
 from export.errors import ExportError
-from export.rounding import rounded_inputs
+from export.rounding import rounded_inputs, saturated_sums
 from export.students.files import StudentFiles
 from model.bundle.piece_tokenizer import PieceTokenizer
-from model.bundle.processor import multiplies_int8_exactly
 from model.bundle.shortlist import Shortlist
 from model.network.transformer import DecoderCache, Transformer
 
@@ -32,10 +33,9 @@ _ENGINE = "fxtranslate"
 # Nats between two tokens that are nearly equal, to an engine with 8-bit activations. In a trained
 # student it preferred one that was worse by 0.13.
 _NEAR_TIE = 0.2
-# Share of sentences in which it may differ by more where its products saturate. There, one in a
-# hundred of a trained student did.
-_MOST_SATURATED = 0.05
 _MOST_STEPS = 2000  # of the search for one translation
+NUM_SENTENCES = 200  # of a whole comparison
+_MOST_WORDS = 12  # of a sentence that is drawn
 _LEAST_LIMIT = 2  # times the source's tokens, after which the engine may cut a translation
 
 
@@ -48,8 +48,8 @@ class StudentAgreement:
         num_sentences: compared sentences.
         num_identical: sentences with the same greedy translation.
         num_ties: other sentences, which differ in near ties alone.
-        num_others: the rest.
-        first_difference: the first of those, or "".
+        num_saturated: sentences, of either kind, in which fxtranslate's 8-bit sums saturate.
+        first_difference: the first sentence that differs, or "".
     """
 
     fxtranslate: str
@@ -57,7 +57,7 @@ class StudentAgreement:
     num_identical: int
     num_ties: int
     first_difference: str
-    num_others: int = 0
+    num_saturated: int = 0
 
     def __str__(self) -> str:
         """In words."""
@@ -70,7 +70,9 @@ class StudentAgreement:
                 f"; {self.num_ties} differ where two tokens are nearly equal, the first of them "
                 f"{self.first_difference!r:.80}"
             )
-        return text + (f"; {self.num_others} differ otherwise" if self.num_others else "")
+        if self.num_saturated:
+            text += f"; in {self.num_saturated} its 8-bit sums saturate"
+        return text
 
 
 @dataclass(frozen=True)
@@ -98,33 +100,48 @@ class FxtranslateComparison:
         """Whether fxtranslate is installed, and reads such a file."""
         return importlib.util.find_spec(_ENGINE) is not None and ".bin" in self.files.weights.name
 
+    def comparable(self, sentences: Sequence[str], more: bool = False) -> list[str]:
+        """The sentences that the vocabulary covers: fxtranslate reads bytes and `<unk>` otherwise.
+
+        With `more`, sentences that are drawn from their words make them `NUM_SENTENCES`.
+        """
+        covered = [text for text in sentences if self._is_covered(text)]
+        words = [word for word in " ".join(sentences).split() if self._is_covered(word)]
+        if more and words:
+            draw = np.random.default_rng(0)
+            while len(covered) < NUM_SENTENCES:
+                covered.append(" ".join(draw.choice(words, draw.integers(1, _MOST_WORDS + 1))))
+        return covered
+
+    def _is_covered(self, text: str) -> bool:
+        tokens = self.tokenizer.encode(text)
+        pieces = map(self.tokenizer.id_to_piece, tokens)
+        return self.unk_id not in tokens and not any(piece.startswith("<0x") for piece in pieces)
+
     @torch.inference_mode()
     def compare(
         self, sentences: Sequence[str], on_progress: Callable[[str, int, int], None] | None
     ) -> StudentAgreement:
-        """Translate every sentence with both, greedily.
+        """Translate every sentence with both, greedily; they have to be `comparable`.
 
         Raises:
             ExportError: fxtranslate can't read the files, or a translation differs elsewhere than
-                in near ties; names the sentence. On a processor whose 8-bit products saturate, few
-                may.
+                in near ties; names the sentence.
         """
         translator = self._translator()
-        identical, others, ties = 0, 0, []
-        most_others = 0.0 if multiplies_int8_exactly() else _MOST_SATURATED * len(sentences)
+        identical, saturated, ties = 0, 0, []
         for done, sentence in enumerate(sentences):
             if on_progress is not None:
                 on_progress(f"comparing with {_ENGINE}", done, len(sentences))
             with self._readable():
                 theirs = str(translator.translate(sentence))
-            try:
-                with rounded_inputs(self.model, self.steps):
+            with rounded_inputs(self.model, self.steps):
+                try:
                     num_ties = _Retraced(self, sentence, theirs).num_ties()
-            except ExportError:
-                others += 1
-                if others > most_others:
-                    raise
-                continue
+                except ExportError:
+                    with saturated_sums(self.model, self.steps):
+                        num_ties = _Retraced(self, sentence, theirs).num_ties()
+                    saturated += 1
             identical += num_ties == 0
             if num_ties:
                 ties.append(sentence)
@@ -132,7 +149,7 @@ class FxtranslateComparison:
             on_progress(f"comparing with {_ENGINE}", len(sentences), len(sentences))
         version = importlib.metadata.version(_ENGINE)
         first = ties[0] if ties else ""
-        return StudentAgreement(version, len(sentences), identical, len(ties), first, others)
+        return StudentAgreement(version, len(sentences), identical, len(ties), first, saturated)
 
     def _translator(self) -> Any:
         from export.marian.binary import read_compressed

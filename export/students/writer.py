@@ -104,17 +104,12 @@ def write_student(
         described = {"sourceLanguage": languages[0], "targetLanguage": languages[1]}
         (directory / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
         comparison = read_student(directory, None).comparison
-        covered = [text for text in sentences if not _is_spelled(tokenizer, text)]
         is_read = precision == "int8" or is_shared  # by fxtranslate
+        covered = [] if comparison is None else comparison.comparable(sentences)
         if comparison is None or not (covered and is_read and comparison.is_possible()):
             return None
         agreement: StudentAgreement = comparison.compare(covered, None)
         return agreement
-
-
-def _is_spelled(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether a text has a character in bytes, which fxtranslate does not read."""
-    return any(tokenizer.id_to_piece(i).startswith("<0x") for i in tokenizer.encode(text))
 
 
 def check_student(config: ModelConfig) -> None:
