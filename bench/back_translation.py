@@ -1,4 +1,4 @@
-"""Back-translation: text of the target language becomes training text, by a model the other way.
+"""Back-translation: makes training text by translating text of the target language back.
 
     python -m bench.back_translation novels.txt.gz --model model/optional/de-en --output RAW
 
@@ -72,7 +72,7 @@ def main(
 
 
 def corpus_folder(output: Path, file: Path) -> Path:
-    """The corpus that is made of a file."""
+    """The folder of the corpus that is made of a file."""
     return output / f"back-{file.name.removesuffix('.gz').removesuffix('.txt')}"
 
 

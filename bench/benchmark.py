@@ -1,7 +1,7 @@
-"""The orchestration that the benchmarks share: measurements in order, a report whatever ends them.
+"""Runs the measurements of a benchmark in order, and writes its report even after a failure.
 
 `bench.suite.run`, `bench.engine.run` and `tests.robustness.soak.run` say what to measure and what
-is required; `run_benchmark` does the rest. Interrupted, the same command goes on where it was.
+is required; `run_benchmark` does the rest. After an interruption, the same command resumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ console = Console(stderr=True, highlight=False)
 
 
 class Interrupted(Exception):
-    """Ctrl-C during a run: the benchmark ends, and that run is made again another time."""
+    """Ctrl-C ended a run. The benchmark ends too, and repeats the run when it resumes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Measurement:
 
     Attributes:
         name: for the terminal and the command line.
-        measure: measures it, or finds it measured.
+        measure: takes the measurement, unless its results exist.
     """
 
     name: str
@@ -102,7 +102,7 @@ def run_benchmark(
 
 
 def run_measurements(measurements: Sequence[Measurement]) -> list[str]:
-    """Make all measurements; one that fails does not keep the others from being made.
+    """Make all measurements, even if one fails.
 
     Returns:
         A line for each measurement that failed, with the reason.
@@ -150,7 +150,7 @@ def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = 
 
 
 def format_duration(seconds: float) -> str:
-    """Hours and minutes."""
+    """A duration in hours and minutes."""
     if seconds < 1:
         return "nothing"
     minutes = max(1, round(seconds / 60))

@@ -1,4 +1,4 @@
-"""Calibrates a bundle: how good translations are, by the model's own log-probabilities.
+"""Calibrates a bundle: maps the model's log-probabilities to the quality to expect.
 
     python -m bench.calibration --model model/pretrained/en-de --data-root CORPORA
 

@@ -1,4 +1,4 @@
-"""Students of random weights, of which translations are varied and end like real ones."""
+"""Students with random weights, whose translations vary and have realistic lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a server of ten models of which all but two are asleep.
+"""Measures the memory of a server with ten models, of which eight sleep.
 
     python -m bench.sleeping_memory bundles/student bundles/other
 

@@ -111,7 +111,7 @@ class StudentFigure:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long to measure.
+    """The durations of the measurements.
 
     Attributes:
         batch: number of sentences in the batch.

@@ -90,7 +90,7 @@ def _capacity(suite: Suite) -> None:
 
 
 def choose(measurements: list[Measurement], names: str) -> list[Measurement]:
-    """The measurements that are named, with commas between; all if none is.
+    """The measurements in a list of names with commas; all for an empty list.
 
     Raises:
         LoadError: there is no such part.

@@ -21,7 +21,7 @@ class HostStream(CudaStream):
         """Do nothing."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Allocate zeros; their address."""
+        """Allocate zeros, and return their address."""
         block = np.zeros(num_bytes, np.uint8)
         self._arrays[block.ctypes.data] = block
         return int(block.ctypes.data)

@@ -1,8 +1,8 @@
 """Arrival times of an open loop, drawn before the run.
 
-It is fixed in advance, so that a slow server cannot slow the arrivals down. Latency counts from
-these times: measured from the moment of sending, a stall would hide all the requests that it kept
-from being sent ("coordinated omission", Gil Tene, "How NOT to Measure Latency", 2013).
+The schedule is fixed in advance, so that a slow server cannot slow the arrivals down. Latency
+counts from these times: measured from the moment of sending, a stall would hide all the requests
+that it kept from being sent ("coordinated omission", Gil Tene, "How NOT to Measure Latency", 2013).
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Capacity:
     """The result of a search.
 
     Attributes:
-        rate: the highest rate that kept it, in requests a second; None if none did.
+        rate: the highest rate that met the target, in requests a second; None if none did.
         ended_early: why the search was broken off; "" if it was not.
     """
 
@@ -141,7 +141,7 @@ class CapacityTest:
     """Runs a search.
 
     Attributes:
-        session: what the trials have in common; has a latency target.
+        session: settings that all trials share, with a latency target.
         plan: plan of the trials, with their shortest duration. The search begins at an open loop's
             rate; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
@@ -305,7 +305,7 @@ class _Watch:
 
 
 def judge(results: Results) -> Trial:
-    """Whether a trial met its target; if not, or if that can't be told, why."""
+    """Whether a trial met its target, with the reason if it did not or if that is unknown."""
     summary = results.summary()
     slo, rate = results.slo, results.run.plan.rate
     assert slo is not None, "a capacity test has one"

@@ -51,7 +51,7 @@ def read_times(stat: Path = _STAT) -> HostTimes | None:
 
 
 def other_cores(spent: Mapping[str, Any], generator_seconds: float, server_cores: float) -> float:
-    """Cores that were kept busy, or stolen, by neither the server nor the generator.
+    """Cores that programs other than the server and the generator used, or the host stole.
 
     Args:
         generator_seconds: CPU time of the load generator.

@@ -121,7 +121,7 @@ class LoadPlan:
 
     @property
     def loop(self) -> str:
-        """Which loop it is, "open" or "closed"."""
+        """The kind of loop: "open" or "closed"."""
         return "closed" if self.rate is None else "open"
 
     @property

@@ -111,7 +111,7 @@ class Scraper:
     """Scrapes once a second, in a thread of its own, until it is stopped.
 
     Attributes:
-        snapshots: what it has so far.
+        snapshots: the scrapes so far.
         error: why the last scrape failed; "" if it did not.
     """
 
@@ -184,7 +184,7 @@ class ServerFigures:
 
     @property
     def padding_share(self) -> float | None:
-        """Padding beside the tokens that the model read: 0 is none, 1 as much again."""
+        """Padding divided by the tokens that the model read."""
         return _ratio(self.padding_tokens, self.source_tokens)
 
 
@@ -231,7 +231,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
 
 
 def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[RequestSample]) -> str:
-    """Why the scraped metrics can't be those of the server that answered; "" if they may be.
+    """The reason why the metrics belong to another server than the one that answered, or "".
 
     That server has counted the tokens that it answered with. Another one, at the address where
     metrics are looked for by default, has not.

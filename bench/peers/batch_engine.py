@@ -208,7 +208,7 @@ class BatchEngine:
         """Let a call in, as `Engine.admit`.
 
         Raises:
-            ResourceExhaustedError: there is not a single place.
+            ResourceExhaustedError: no place is free.
             UnavailableError: it does not serve.
         """
         if not self._workers:
@@ -222,7 +222,7 @@ class BatchEngine:
     # --- what generations ask --------------------------------------------------------------------
 
     def stream(self, request_id: int) -> None:
-        """A batch has nothing to give before its end."""
+        """Do nothing: a batch has no tokens before its end."""
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
         """Drop the request if it still waits; a batch in progress can't be left."""

@@ -184,7 +184,7 @@ class Models:
         work: where models are made.
         size: size of the speed model, "base" or "small".
         checkpoint: a trained model to measure as well; None for the speed model alone.
-        texts: for that, one a line.
+        texts: file with texts for the checkpoint, one a line.
     """
 
     work: Path = WORK

@@ -34,7 +34,7 @@ class RunFigures:
     """The figures of one run. Those of the server are None where it did not give them.
 
     Attributes:
-        requests_per_second, texts_per_second, tokens_per_second: answered.
+        requests_per_second, texts_per_second, tokens_per_second: rates of answers.
         num_ok: requests answered.
         errors: requests that failed, by gRPC code; a refusal is a failure.
         num_retry_hints: failures whose details say when to try again.
@@ -44,8 +44,8 @@ class RunFigures:
         broken_off: why the run ended early; "" if it did not.
         other_cores: cores kept busy by neither server nor generator.
         queue_seconds: mean time that a sentence waited.
-        rows_per_step: mean.
-        padding_share: padding computed by the encoder, by tokens that it read.
+        rows_per_step: mean number of rows in a step.
+        padding_share: padding divided by the tokens that the encoder read.
         wasted_tokens: of calls that ended without an answer.
         cpu_cores: cores that the server kept busy.
         tokens_per_cpu_second: target tokens per second of the server's CPU time.

@@ -39,11 +39,11 @@ class Row:
     """A line of the table.
 
     Attributes:
-        floor, aim: least ratio allowed, and ratio aimed at.
-        more_is_better: whether the floor is the least or the most that will do.
+        floor, aim: least allowed ratio, and desired ratio.
+        more_is_better: whether a higher ratio is better.
         ratio: ours by theirs; None if it was not measured.
         ours, theirs: the two figures as text.
-        why_not: why there is no ratio though there was a measurement.
+        why_not: reason why a measurement gave no ratio.
     """
 
     name: str

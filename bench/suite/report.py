@@ -27,7 +27,7 @@ _HEADER = [
 
 
 def row(cell: Cell) -> list[str]:
-    """A cell as text: medians over its runs, percentiles of all together, of maxima the largest."""
+    """A cell as text: medians over its runs, pooled percentiles, and the largest of maxima."""
     invalid = sum(bool(run.problems) for run in cell.runs)
     memory = cell.median("memory_bytes")
     return [

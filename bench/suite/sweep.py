@@ -81,7 +81,7 @@ def sweep_settings(
     isas: tuple[str, ...],
     num_cores: int | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """CTranslate2's settings to try: workers and threads that use every core, by all others.
+    """CTranslate2's settings to try: workers and threads on all cores, with all other settings.
 
     Args:
         windows_ms: how long the first sentence of a batch waits.
@@ -114,7 +114,7 @@ def distinct(settings: Sequence[Settings], most_in_flight: int | None) -> list[S
 
 
 def one_isa_each(settings: Sequence[Settings]) -> list[Settings]:
-    """One of each family that differs in the instruction set alone, the sets in turn."""
+    """One setting of each family that differs only in the instruction set; sets take turns."""
     return [
         family[place % len(family)] for place, family in enumerate(_families(settings).values())
     ]

@@ -1,4 +1,4 @@
-"""Compares three kinds of layers: cost by length and width, and how far a signal travels.
+"""Compares three kinds of layers: cost by length and width, and the reach of a signal.
 
     python -m bench.studies.layers.run --output bench/reports/layers
 
@@ -75,7 +75,7 @@ def main(
 
 
 def signals(lengths: Sequence[int] = _PATH_LENGTHS) -> dict[str, Signal]:
-    """How far signals travel in each kind of layer, found by gradients."""
+    """The reach of signals in each kind of layer, found by gradients."""
     from bench.studies.layers.layers import inputs_seen, path_length
 
     longest = lengths[-1]

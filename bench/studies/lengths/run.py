@@ -67,7 +67,7 @@ def main(
 def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> Iterator[LengthCost]:
     """The costs of `first` at each length, until the next would cost too much.
 
-    The next one is expected to cost what the square of the length says, or less.
+    The cost is expected to grow with the square of the length at most.
     """
     cost: LengthCost | None = None
     for length in lengths:

@@ -1,13 +1,12 @@
 """Trains the variants of a plan one after another, and compares them in a table.
 
-    python -m bench.studies.trainings.run bench/studies/trainings/plans/positions.toml --data-root
-    PREPARED \
-        --output FOLDER
+    python -m bench.studies.trainings.run bench/studies/trainings/plans/positions.toml \
+        --data-root PREPARED --output FOLDER
 
 Each variant is a `dragoman train` of its own at the lowest priority, with its recipe and its run in
-FOLDER/PLAN/VARIANT. The same command goes on where it was interrupted (SIGTERM, or a reboot), and
-leaves out what is done; a file named `pause` in a variant's `run` holds it. After each variant,
-the plan's report in FOLDER/reports/PLAN is written anew.
+FOLDER/PLAN/VARIANT. After an interruption (SIGTERM, or a reboot), the same command resumes; a file
+named `pause` in a variant's `run` holds it. After each variant, the plan's report in
+FOLDER/reports/PLAN is written anew.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def score(checkpoint: Path, recipe: Path, text: ScoredText, most: int) -> dict[str, Any]:
-    """BLEU of a checkpoint on its recipe's validation text and on documents, and what it took."""
+    """BLEU of a checkpoint on its recipe's validation text and on documents, and the time taken."""
     import torch
 
     from bench.studies.trainings.documents import TestDocuments, document_scores
