@@ -1,4 +1,4 @@
-"""Heat maps of attention weights: which labels, which numbers."""
+"""Heat maps of attention weights: their labels and their numbers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class HeatMap:
 
 
 def visible(label: str) -> str:
-    """A label whose characters are all seen: U+FFFD for the others, a plain space for any space.
+    """A label of visible characters: others become U+FFFD, white space a plain space.
 
-    Some control a terminal or turn the direction of what follows, and XML may hold few of them.
+    Invisible ones can control a terminal or change the direction of text, and XML forbids most.
     """
     return "".join(map(_visible, label))
 

@@ -1,4 +1,4 @@
-"""`dragoman pull`: models of pairs of languages, from where they are published to this machine."""
+"""`dragoman pull`: downloads models for pairs of languages."""
 
 from __future__ import annotations
 

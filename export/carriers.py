@@ -1,4 +1,4 @@
-"""Which carriers a model copies: measured on the network that a bundle is made of."""
+"""Measures which carriers a model copies, on the network of its bundle."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def measured_carriers(
     """The carriers that a model copies in at least half of some sentences, best first.
 
     Args:
-        templates: of its source language, as of `templates_for`.
+        templates: templates of its source language, from `templates_for`.
         num_sentences: sentences in which the best carriers are measured.
     """
     carriers: Sequence[Carrier] = CANDIDATES

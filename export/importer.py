@@ -1,4 +1,4 @@
-"""From a foreign model's files to a bundle that is proven to translate alike."""
+"""Imports a foreign model into a bundle, and proves that it translates alike."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Imported:
 
     Attributes:
         proof: parity of the bundle's graphs and the imported network; None if no proof was wanted.
-        agreement: of that network with another engine that reads the same files; None where it
-            isn't installed, or if no proof was wanted.
+        agreement: agreement of that network with another engine that reads the same files; None
+            where it isn't installed, or if no proof was wanted.
         reference: the name of that engine.
         directions: the bundle's directions.
         search: the bundle's default search, as `Bundle.search`.
@@ -71,7 +71,7 @@ def import_directory(
     Args:
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
-        sentences: to prove it on; by default `export.parity.SENTENCES`.
+        sentences: sentences of the proof; by default `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
             not proven, which its provenance says, and its carriers are not measured.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,

@@ -25,7 +25,7 @@ class OnnxOutputs:
 
     Attributes:
         top_ids: [T, k] best tokens after each prefix of the target.
-        top_log_probabilities: [T, k] of these tokens.
+        top_log_probabilities: [T, k] log-probabilities of these tokens.
         scores: [T] log-probabilities of the target's tokens, from the scoring graph.
         attention: [T, S] attention weights, from the scoring graph.
     """

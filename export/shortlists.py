@@ -20,7 +20,7 @@ from model.data.lexicon import shortlist_from
 
 @dataclass(frozen=True)
 class ShortlistAgreement:
-    """How far greedy translations with a shortlist are those with the whole vocabulary.
+    """The agreement of greedy translations with a shortlist and with the whole vocabulary.
 
     A translation is the same if all of its tokens are listed, and only then.
 
@@ -54,7 +54,7 @@ def with_shared_pieces(
 
     Args:
         source_pieces: pieces of the source vocabulary, by id.
-        target_pieces: the same of the target vocabulary.
+        target_pieces: pieces of the target vocabulary, by id.
         size: the network's number of source tokens, at least the number of source pieces.
     """
     target_of = {piece: token for token, piece in enumerate(target_pieces)}
@@ -94,8 +94,8 @@ def shortlist_for(
     Args:
         checkpoint: the folder of the checkpoint.
         texts: as in `shortlist_from_text`.
-        tokenizer: as there.
-        config: as there.
+        tokenizer: as in `shortlist_from_text`.
+        config: as in `shortlist_from_text`.
 
     Raises:
         ExportError: a file can't be read, or the texts have no usable pairs of lines.

@@ -1,4 +1,4 @@
-"""A job on its files: what is done, what is left, and the end, whatever interrupts it."""
+"""A job and its files: finished parts, missing parts, and the outputs."""
 
 from __future__ import annotations
 

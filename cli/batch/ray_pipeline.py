@@ -16,7 +16,7 @@ _PARTS_PER_CALL = 3
 
 
 class PartTranslator:
-    """Translates parts, and writes them where the job keeps them; a model or clients of its own.
+    """Translates parts with a model or clients of its own, and writes them into the job's folder.
 
     A part that an actor did not finish is done again by another one, as a whole.
 

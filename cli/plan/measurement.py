@@ -141,7 +141,7 @@ def fit(
     lengths: tuple[tuple[int, int], ...],
     tokens_per_character: float,
 ) -> MeasuredReplica:
-    """The replica that explains the figures of closed loops, the first of one user."""
+    """The replica that explains the figures of closed loops, the first of which has one user."""
     step = _relative_fit([(1.0, one.rows) for one in loops], [one.step for one in loops])
     sizes = [(1.0, one.tokens / one.encodes) for one in loops]
     encode = _relative_fit(sizes, [one.encode for one in loops])

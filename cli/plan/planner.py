@@ -1,4 +1,4 @@
-"""How many replicas a latency target needs: steady, in a rolling restart, without a zone."""
+"""Finds the number of replicas for a latency target: steady, in a restart, without a zone."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class FleetPlanner:
         )
 
     def simulate(self, name: str, replicas: int, seed: int) -> tuple[SimulatedRun, float, float]:
-        """One run, and the beginning and end of the time that counts."""
+        """Simulate once; returns the run, and the beginning and end of the measured time."""
         demand, replica = self.demand, self.replica
         simulated = min(replicas, _SLICE)
         rate = demand.rate * simulated / replicas

@@ -37,7 +37,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FleetEvent:
-    """A change of the replicas that are there.
+    """A change in the set of replicas.
 
     Attributes:
         at: seconds since the beginning.
@@ -148,7 +148,7 @@ class FleetSimulation:
     """Serves traffic with several replicas.
 
     Args:
-        replica: what each replica takes for steps, encodes and calls.
+        replica: durations of a replica's steps, encodes and calls.
         num_replicas: replicas at the beginning.
         routing: how the balancer chooses a replica: "least-request" is Envoy's, the one with fewer
             calls of two random ones.

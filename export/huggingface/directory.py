@@ -32,8 +32,8 @@ class ModelDirectory:
 
     Attributes:
         config: its config.json.
-        generation: how it is searched by default: generation_config.json, or else what old
-            versions wrote into config.json.
+        generation: default search: generation_config.json, or else what old versions wrote into
+            config.json.
         tokenizer: its tokenizer_config.json; empty if there is none.
     """
 
@@ -59,7 +59,7 @@ class ModelDirectory:
 
     @property
     def config_file(self) -> Path:
-        """The file that says what the network is."""
+        """The file that describes the network."""
         return self.path / CONFIG_FILE
 
     def name_of(self, field: str) -> str:
@@ -140,7 +140,7 @@ class ModelDirectory:
 
 
 def refuse_pointer(file: Path) -> None:
-    """Refuse a file of which `git clone` without Git LFS fetched only the checksum.
+    """Refuse a Git LFS pointer, which `git clone` without Git LFS leaves in place of a file.
 
     Raises:
         ExportError: it is one, or can't be read; names it.
@@ -155,7 +155,7 @@ def refuse_pointer(file: Path) -> None:
 
 
 def refuse_inflated(file: Path) -> None:
-    """Refuse a ZIP archive that holds far more bytes than it has: weights hardly shrink.
+    """Refuse a ZIP archive with far more content than its size: weights hardly compress.
 
     Raises:
         ExportError: it does; names it.

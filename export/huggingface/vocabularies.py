@@ -1,4 +1,4 @@
-"""From a Hugging Face tokenizer's files to a `PieceTokenizer`."""
+"""Converts a Hugging Face tokenizer's files to a `PieceTokenizer`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ur_PK xh_ZA gl_ES sl_SI
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Both languages' sides of a tokenizer.
+    """The tokenizers of both languages.
 
     Attributes:
         unk_id: id of the token that stands for unknown pieces.
-        language_ids: the tokens of languages, by what the model calls these; none if it has one
+        language_ids: tokens of languages, by the model's names for them; none if it has one
             direction.
-        opens_target: whether the target language's begins the translation, and the source
-            language's comes before the text; otherwise the target language's does.
+        opens_target: whether the target language's token begins the translation, and the source
+            language's token the text; otherwise the target language's token begins the text.
     """
 
     source: PieceVocabulary
@@ -310,7 +310,7 @@ def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
 
 
 def check_ids(ids: Mapping[str, int], file: Path) -> None:
-    """Ids are believed only up to the largest vocabulary: a list of pieces becomes that long.
+    """Refuse ids beyond the largest vocabulary: a list of pieces would become as long.
 
     Raises:
         ExportError: one is out of range.

@@ -1,4 +1,4 @@
-"""Which files make a native Marian model, and what its configuration says.
+"""Finds the files of a native Marian model, and reads its configuration.
 
 Marian (Junczys-Dowmunt et al., 2018) saves weights and options as `model.npz`, with the options in
 the array `special:model.yml`. Beside it lie `decoder.yml`, which names the files and the search,

@@ -31,7 +31,7 @@ ShowProgress = Callable[[str], contextlib.AbstractContextManager[OnProgress]]
 
 @dataclass(frozen=True)
 class PullOptions:
-    """How models are imported.
+    """Options for the import of models.
 
     Attributes:
         precision: int8, fp32 or fp16.

@@ -1,4 +1,4 @@
-"""A student's network held against fxtranslate, an independent engine that reads the same files.
+"""Compares a student's network with fxtranslate, an engine that reads the same files.
 
 fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
 activations in the same way, and chooses from the same shortlist, if there is one. It adds up in
@@ -80,9 +80,9 @@ class FxtranslateComparison:
     Attributes:
         files: the student's files.
         model: our network.
-        tokenizer: ours.
-        unk_id: which is never chosen.
-        steps: of `StudentNetwork`.
+        tokenizer: our tokenizer.
+        unk_id: id of the unknown token, which is never chosen.
+        steps: value of `StudentNetwork.steps`.
         lexicon: the shortlist in the student's files; None without one.
     """
 
@@ -159,7 +159,7 @@ class FxtranslateComparison:
         """The tokens that the engine chooses from for a source.
 
         Where the languages share their vocabulary, the source's own tokens are among them. The
-        first unlisted ones after `first_num` make their number a multiple of eight.
+        first unlisted tokens after `first_num` fill the list to a multiple of eight.
         """
         if self.lexicon is None:
             return list(range(self.model.config.vocab_size))

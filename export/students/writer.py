@@ -1,4 +1,4 @@
-"""The way back: a checkpoint of ours as a Marian student, for Firefox and other engines.
+"""Writes a checkpoint as a Marian student, for Firefox and other engines.
 
 Kim et al., 2019, "From Research to Production and Back", section 3, is such a network. The files
 are those of `mozilla/translations`; 8-bit ones have static scales of activations ("alphas").
@@ -62,17 +62,17 @@ def write_student(
         checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote.
         output: the directory to write; it appears whole, or not at all.
         precision: "int8" for 8-bit integers with alphas, "fp32" for float32.
-        sentences: source sentences, of which the alphas are made.
+        sentences: source sentences on which the alphas are measured.
         shortlist_from: files of sentences and of their translations, to make a shortlist from; by
             default, the training's shortlist if there is one.
 
     Returns:
-        How fxtranslate translates with the files, against our network; None if it isn't installed.
+        The agreement of fxtranslate with our network; None if it isn't installed.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
         ExportError: Marian has no such network or precision, names the field; `output` is in the
-            way; or fxtranslate translates otherwise.
+            way; or fxtranslate translates differently.
     """
     if precision not in _PRECISIONS:
         raise ExportError(f"precision must be {' or '.join(_PRECISIONS)}, not {precision!r}")
@@ -145,7 +145,7 @@ def piece_order(tokenizer: Tokenizer) -> list[int]:
     of Firefox's engine and slimt have so many columns.
 
     Args:
-        tokenizer: ours.
+        tokenizer: our tokenizer.
     """
     first = [tokenizer.eos_id, tokenizer.unk_id]
     hidden = {*first, tokenizer.pad_id, tokenizer.bos_id}
@@ -157,7 +157,7 @@ def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
     """The SentencePiece model with its pieces in another order.
 
     Args:
-        tokenizer: ours.
+        tokenizer: our tokenizer.
         order: its ids, in the new order; the first is the end of a sentence, the second unknown.
     """
     protobuf: Any = sentencepiece_model_pb2
@@ -220,7 +220,7 @@ def int8_items(
     Args:
         model: the network.
         order: ids of the vocabulary, in the order of a student's.
-        alphas: of `observed_alphas`.
+        alphas: factors from `observed_alphas`.
     """
     items = student_items(model, order)
     for name, array in student_arrays(model, order).items():
@@ -242,7 +242,7 @@ def _number(value: float) -> WrittenItem:
 
 
 def observed_alphas(model: Transformer, sources: Sequence[Sequence[int]]) -> dict[str, float]:
-    """By what to multiply the inputs of each linear map before rounding: 127 over the largest seen.
+    """The factor of each linear map's inputs before rounding: 127 over the largest input.
 
     Args:
         model: the network.
