@@ -98,7 +98,8 @@ def parse_carriers(entries: Any) -> tuple[Carrier, ...]:
 def in_common(first: Sequence[Carrier], second: Sequence[Carrier]) -> tuple[Carrier, ...]:
     """The carriers that two models copy, in the first one's order: for a translation by both.
 
-    Without any, those of one that the other may copy too: bundles record only the best.
+    If there are none, carriers of one model that the other may copy too, since bundles record only
+    the best.
     """
     if not first or not second:
         return ()

@@ -1,4 +1,4 @@
-"""Files of a directory that are opened once and read from then on, whatever becomes of their names.
+"""Files that are opened once, and stay readable if they are renamed or deleted.
 
 A bundle may be replaced or deleted while it is opened and while it is served. What was opened stays
 what it was.
@@ -72,7 +72,7 @@ class HeldFiles:
         return digest.hexdigest()
 
     def mapped(self, path: Path) -> mmap.mmap:
-        """The content of a file that isn't empty, mapped once for all who ask."""
+        """The content of a file that isn't empty, mapped into memory once."""
         if path not in self._mapped:
             descriptor = self._descriptors[path]
             self._mapped[path] = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

@@ -73,7 +73,7 @@ class BundleVersionError(BundleError):
 
 
 def read_manifest(path: Path, content: bytes) -> dict[str, Any]:
-    """The manifest in the directory `path`, its fields of the types that they must have.
+    """Read the manifest in the directory `path`, and check the types of its fields.
 
     Raises:
         BundleCorruptError: it can't be read, or a field is missing or has another type.

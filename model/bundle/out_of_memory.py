@@ -1,4 +1,4 @@
-"""How ONNX Runtime and PyTorch say that there is too little memory: they have no error for it."""
+"""Recognises errors of ONNX Runtime and PyTorch for a lack of memory, which have no class."""
 
 from __future__ import annotations
 

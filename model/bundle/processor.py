@@ -54,8 +54,9 @@ def num_usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> 
 
     Args:
         cgroup: where Linux mounts the control groups, version 2 or 1.
-        membership: where it lists those of this process. In a container, its own group is often
-            mounted as if it were the root, and the list names a path that is not there.
+        membership: file in which Linux lists the control groups of this process. In a container,
+            its own group is often mounted as if it were the root, and the list names a path that is
+            not there.
     """
     has_affinity = hasattr(os, "sched_getaffinity")  # Linux
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1

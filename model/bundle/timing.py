@@ -1,4 +1,4 @@
-"""Which of some choices makes a step fastest: measured, cheaply."""
+"""Measures, at a low cost, which choice makes a step fastest."""
 
 from __future__ import annotations
 

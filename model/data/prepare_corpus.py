@@ -1,4 +1,4 @@
-"""From raw corpora to the text that a recipe trains on: cleaned, without twins, with more variety.
+"""Prepares raw corpora for a recipe: cleans them, removes near twins, adds variety.
 
     python -m model.data.prepare_corpus RECIPE [HELD_OUT]... --data-root RAW --output PREPARED
 
@@ -38,7 +38,7 @@ VARIANT_SHARE = 0.15
 
 @dataclass
 class Cleaned:
-    """One corpus on its way: its pairs, their documents, and how many were left out and why."""
+    """A corpus in preparation: its pairs, their documents, and counts of pairs left out."""
 
     pairs: list[Pair]
     documents: list[str] | None
@@ -98,7 +98,7 @@ def prepare(
 
     Args:
         held_out: source sides of other test sets.
-        longest_run: the most sentences of a run, and characters of its longer side.
+        longest_run: most sentences of a run, and most characters of its longer side.
         most_characters: limit for the target side; a random part of a larger corpus is kept.
 
     Raises:

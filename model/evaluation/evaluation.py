@@ -50,7 +50,7 @@ def translate_sentences(
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Translate sentences one by one in meaning, in batches in fact; order is kept.
+    """Translate sentences independently of each other, in batches, and keep their order.
 
     Args:
         model: in evaluation mode; its device is used.

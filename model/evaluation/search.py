@@ -1,4 +1,4 @@
-"""Reference search: greedy and beam, written to be obviously right. The engine is held to it.
+"""Reference search: greedy and beam, in simple code. The engine is compared with it.
 
 Definitions, since outputs have to agree to the last token:
 
@@ -6,7 +6,7 @@ Definitions, since outputs have to agree to the last token:
   precision; totals are sums of these in double precision.
 - Length counts generated tokens, the end-of-sentence token included. A score is the total
   log-probability divided by the length penalty.
-- Equals: within one row, tokens are ordered by raw logit, then lower token id first. (Not by
+- Ties: within one row, tokens are ordered by raw logit, then lower token id first. (Not by
   log-probability: rounding can make two of them equal where the logits are not.) Between rows of
   a beam, candidates are ordered by total log-probability, then lower beam first. Beams are
   numbered from best to worst. Among finished hypotheses of equal score, the one that finished
@@ -51,7 +51,7 @@ class ReferenceHypothesis:
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """How a beam search weighs and stops.
+    """Options of a beam search.
 
     Attributes:
         beam_size: hypotheses kept, k.
@@ -108,7 +108,7 @@ def greedy_search(
     start_ids: Sequence[int] = (),
     lists: Sequence[Sequence[int]] | None = None,
 ) -> list[ReferenceHypothesis]:
-    """The most probable token, again and again.
+    """Greedy search: append the most probable token until the end.
 
     Args:
         model: in evaluation mode.
@@ -220,7 +220,7 @@ class _Running:
 
 
 class ReferenceBeam:
-    """The search state of one sentence. Pure Python: which model is asked is not its business.
+    """The search state of one sentence, in pure Python and independent of the model.
 
     Attributes:
         running: hypotheses that go on, best first; one empty one to begin with.
@@ -247,7 +247,7 @@ class ReferenceBeam:
             log_probs: their log-probabilities.
 
         Returns:
-            For every hypothesis that runs on, its parent (an index into the `running` of before)
+            For every hypothesis that runs on, its parent (an index into `running` before the step)
             and its newest token; nothing if the sentence is done.
         """
         size = self.options.beam_size

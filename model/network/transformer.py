@@ -40,7 +40,7 @@ class DecoderCache:
 
 
 class Transformer(nn.Module):
-    """The whole of figure 1: token ids in, logits over the vocabulary out.
+    """The Transformer of the paper's figure 1: token ids in, logits over the vocabulary out.
 
     Source sequences end with `eos_id`; target sequences begin with `bos_id`, and the logits at
     position t are for token t + 1.
@@ -149,7 +149,7 @@ class Transformer(nn.Module):
     def attention_weights(
         self, source_ids: Tensor, target_ids: Tensor, source_mask: Tensor | None = None
     ) -> AttentionWeights:
-        """Who looked where in a forward pass, for every layer and head.
+        """The attention weights of a forward pass, for every layer and head.
 
         An SSRU decoder has no self-attention: `decoder_self` is empty.
         """

@@ -1,9 +1,10 @@
 """The mean of several checkpoints (Vaswani et al., 2017, section 6.1).
 
-    python -m model.training.averaging RUN --output CHECKPOINT                 (a run's last
-    checkpoints) python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
+    python -m model.training.averaging RUN --output CHECKPOINT
+    python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
 
-The first form works while the run goes on. `dragoman train` writes such a mean itself when it ends.
+The first form takes a run's last checkpoints, also while the run goes on. `dragoman train`
+writes such a mean itself when it ends.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _check_alike(first_folder: Path, first: Checkpoint, folder: Path, other: Che
 def write_average(folders: Sequence[Path], output: Path) -> Checkpoint:
     """Write the mean of checkpoints as a checkpoint in half precision, and return it.
 
-    All but the weights is the last one's; its provenance also counts the checkpoints (`averaged`).
+    All but the weights comes from the last checkpoint; the provenance also counts the checkpoints
+    (`averaged`).
 
     Raises:
         CheckpointError: as `average_checkpoints`.

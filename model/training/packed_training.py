@@ -1,14 +1,16 @@
-"""Training on a machine that nothing can be fetched from, such as a GPU that is lent for minutes.
+"""Training on a machine without downloads, such as a GPU that is lent for minutes.
 
-    python -m model.training.packed_training pack RECIPE --data-root PREPARED --run RUN --output
-    PIECES python -m model.training.packed_training train PIECES --work WORK --output OUT      (over
-    there) python -m model.training.packed_training weights --work WORK --output OUT --first 4 (over
-    there) python -m model.training.packed_training join OUT --output CHECKPOINT
+    python -m model.training.packed_training pack RECIPE --data-root PREPARED --run RUN \
+        --output PIECES
+    python -m model.training.packed_training train PIECES --work WORK --output OUT
+    python -m model.training.packed_training weights --work WORK --output OUT --first 4
+    python -m model.training.packed_training join OUT --output CHECKPOINT
 
-`train` keeps the pieces that it finds in WORK, so that they may come one by one, and begins when
-all are there. It ends after some minutes with its state saved; the same command goes on from it.
-OUT gets the mean of the last checkpoints in half precision, in pieces too, of which `weights` gives
-those that did not fit. On a machine that has lost WORK, go on from the weights: `pack --init`.
+`train` and `weights` run on the other machine. `train` keeps the pieces that it finds in WORK, so
+that they may come one by one, and begins when all have come. It ends after some minutes with its
+state saved; the same command resumes. OUT gets the mean of the last checkpoints in half precision,
+also in pieces; `weights` gives the pieces that did not fit. On a machine that has lost WORK, start
+again from the weights: `pack --init`.
 
 Needs torch, numpy, sentencepiece, safetensors, pydantic, rich, typer, tensorboard and sacrebleu.
 """
@@ -122,7 +124,7 @@ def train(
 
 
 def fit_schedule(trainer: Trainer, end: float, stop: threading.Event) -> None:
-    """Move the end of a run's schedule to the update that it reaches at `end`, again and again.
+    """Move the end of a run's schedule to the update that it reaches at `end`, repeatedly.
 
     Args:
         end: in seconds of `time.monotonic`.

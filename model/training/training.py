@@ -60,7 +60,7 @@ class Trainer:
     """One training run, on one process or one of several that torchrun started.
 
     Args:
-        data: what to learn from, if it is not to be read from the recipe's files.
+        data: training data; by default, read from the recipe's files.
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 measures how many are fastest.
     """
