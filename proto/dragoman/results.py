@@ -80,7 +80,7 @@ class SourceToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which source tokens the tokens of a translation come from; the contract's `Alignment`.
+    """The source tokens that each token of a translation comes from: the contract's `Alignment`.
 
     Attributes:
         links: (source, target) indices of aligned tokens, one pair for each token of the
@@ -118,9 +118,9 @@ class Sentence:
     """A sentence and its translations.
 
     Attributes:
-        source_text: as in the text.
+        source_text: the sentence, as in the text.
         hypotheses: best first.
-        source_tokens: what the model read; empty unless alignments were requested.
+        source_tokens: tokens that the model read; empty unless alignments were requested.
         confidence: the expected chrF of the first translation, 0 to 1; None if the server gives
             none.
     """
@@ -171,7 +171,8 @@ class Translation:
     Attributes:
         text: the translation; "" if there is an error.
         finish_reason: why it ended.
-        num_source_tokens, num_target_tokens: read and generated, without ends of sentence.
+        num_source_tokens, num_target_tokens: numbers of tokens read and generated, without ends of
+            sentence.
         was_split: whether a sentence was too long for the model and was split.
         error: why this text was not translated; else None.
         sentences: those that the model translated; empty unless requested.
@@ -180,7 +181,7 @@ class Translation:
             if the text shows nothing of its language.
         detection_confidence: the probability of that language, from 0 to 1.
         confidence: the mean of the sentences' confidences; None if the server gives none.
-        warnings: what is wrong with translations of its sentences.
+        warnings: flaws of the translations of its sentences.
         num_cached_characters: characters of sentences that the server's response cache answered.
         memory_matches: sentences whose translation is the translation memory's.
         alternatives: similar sentences of the memory, for sentences that the model translated.
@@ -264,11 +265,11 @@ class DocumentTranslation:
 
 @dataclass(frozen=True)
 class PairScore:
-    """How probable a translation is.
+    """The probability of a translation.
 
     Attributes:
         log_probability: natural logarithm of its probability; 0 if there is an error.
-        num_source_tokens, num_target_tokens: read, without ends of sentence.
+        num_source_tokens, num_target_tokens: numbers of tokens read, without ends of sentence.
         error: why this pair has no score; else None.
         tokens, source_tokens, alignment: as in `Hypothesis` and `Sentence`.
     """
@@ -320,11 +321,12 @@ class AttentionView:
 
     Attributes:
         source_text: the text.
-        translation: the one that was given, or made.
+        translation: the given or generated translation.
         finish_reason: why its generation ended; UNSPECIFIED if it was given.
-        source_tokens: what the encoder read: rows of "encoder_self", columns of it and of "cross".
+        source_tokens: tokens that the encoder read: rows of "encoder_self", columns of it and of
+            "cross".
         tokens: tokens of the translation: rows of "cross" and "decoder_self".
-        input_tokens: what the decoder read: columns of "decoder_self".
+        input_tokens: tokens that the decoder read: columns of "decoder_self".
         source_words, words: the index of the word that each of `source_tokens` and `tokens`
             belongs to.
         maps: by kind, layer and head, in the order of the request.

@@ -41,7 +41,7 @@ _MOST_SCORE = 0.99
 class SimilarPairs:
     """The similar pairs of a database. Its methods run in the threads of the store.
 
-    Which features are common is remembered: a feature that is common stays so.
+    It remembers common features: a feature that is common stays so.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The wording of a text: what is left without its white space, letter case and things."""
+"""The wording of a text: the text without regard to white space, letter case and things."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class TlsMaterial:
-    """A certificate that passed the checks: what the TLS libraries take.
+    """A certificate that passed the checks, in the form for TLS libraries.
 
     Attributes:
         chain, key, client_ca: in PEM.
@@ -223,7 +223,7 @@ class ServerTls:
 
     @property
     def material(self) -> TlsMaterial:
-        """The certificate that serves now, after a look at its files."""
+        """The serving certificate; reads its files again if they may have changed."""
         with self._lock:
             now = self._clock()
             if not 0 <= now - self._checked_at < _CHECK_SECONDS:

@@ -63,5 +63,5 @@ class Stage:
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """Begin a call, as `LinkedTranslator.enter`."""
+        """Begin a call; see `LinkedTranslator.enter`."""
         await self._below.enter(options, **shared)

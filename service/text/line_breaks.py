@@ -172,7 +172,7 @@ class LineJoiner(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate texts, as `LinkedTranslator.translate`; links are of the joined texts."""
+        """Translate texts; see `LinkedTranslator.translate`. Links are of the joined texts."""
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         return await self._below.translate(await self._joined(texts), options, **shared)
@@ -183,7 +183,7 @@ class LineJoiner(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `LinkedTranslator.stream`."""
+        """Translate one text as a stream; see `LinkedTranslator.stream`."""
         self._limits.check_length("content", len(text))
         [joined] = await self._joined([text])
         async with aclosing(self._below.stream(joined, options, **shared)) as events:

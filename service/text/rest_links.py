@@ -113,7 +113,7 @@ class RestLinkTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate texts, as `LinkedTranslator.translate`; results with links of the text none."""
+        """Translate texts; those with links of reStructuredText have results without `links`."""
         linked = await _linked(texts)
         if not linked:
             return await self._below.translate(texts, options, **shared)

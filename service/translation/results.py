@@ -107,7 +107,7 @@ class TranslationWarning:
     """A flaw of the translation of a sentence that could not be put right.
 
     Attributes:
-        kind: what it is.
+        kind: kind of the flaw.
         text: the part of the sentence, or of the translation, that it is about; may be empty.
         sentence: the sentence.
     """
@@ -151,12 +151,12 @@ class TextResult:
         compute_seconds: seconds from then until its last sentence was done; other texts may have
             run at the same time.
         sentences: those that the model translated, in order; empty unless requested.
-        links: what each part of the translation comes from (`service.translation.links`), in the
+        links: the source of each part of the translation (`service.translation.links`), in the
             order of the translation; empty unless requested, and for an error.
         terms: terms of the glossary that are in the text, in order.
         confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
             calibration, with a pivot, and for a text of copied sentences.
-        warnings: what is wrong with translations of its sentences.
+        warnings: flaws of the translations of its sentences.
         num_cached_characters: characters of sentences that no model had to translate, because of
             the cache; 0 for an error.
         memory_matches: the first sentences that the translation memory translated, in order.
@@ -262,9 +262,9 @@ class PendingText:
         Args:
             sentence: the sentence.
             output: its translation.
-            result: of its search.
+            result: result of its search.
             scored: the result's hypotheses, scored with alignments; empty for a model without any.
-            tokenizer: the model's.
+            tokenizer: the model's tokenizer.
         """
         links = None
         if scored:

@@ -16,7 +16,7 @@ closed last, and since when, by the loop's clock."""
 
 
 class Limited(Protocol):
-    """A connection as the limit knows it."""
+    """The methods of a connection that the limit calls."""
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -53,13 +53,13 @@ class ConnectionLimit:
         return False
 
     def leave(self, connection: Limited) -> None:
-        """Count a connection no more, if it was counted."""
+        """Stop counting a connection, if it was counted."""
         host = self._hosts.pop(connection, None)
         if host is not None:
             self._quota.release(1, host)
 
     def hand_over(self, old: Limited, new: Limited) -> bool:
-        """Count `new` in place of `old`; whether that was still counted."""
+        """Count `new` in place of `old`; returns whether `old` was still counted."""
         if old not in self._hosts:
             return False
         self._hosts[new] = self._hosts.pop(old)

@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn's protocol on a port of ours, with limits for slow clients, and a drain.
 
-Not `uvicorn.Server`, which handles signals itself, polls ten times a second, and has no limit for a
-client that sends its headers, or reads its answer, slowly.
+It replaces `uvicorn.Server`, which handles signals itself, polls ten times a second, and has no
+limit for a client that sends its headers, or reads its answer, slowly.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def parse_markup(
 
     Args:
         document: HTML or XML, or a fragment.
-        is_xml: which of the two.
+        is_xml: whether it is XML.
         ignore_tags: names of further elements whose content is copied.
         keeps_lines: whether line breaks and tabs in text divide it; otherwise they are spaces.
 

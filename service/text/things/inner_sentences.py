@@ -26,7 +26,7 @@ class InnerRepair(Protocol):
     warnings: list[TranslationWarning]
 
     def run(self) -> Repair:
-        """As `SentenceRepair.run`."""
+        """See `SentenceRepair.run`."""
         ...
 
 

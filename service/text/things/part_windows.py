@@ -23,7 +23,7 @@ _SMALL_CHARACTERS = 500
 async def windows_of(
     texts: Sequence[str], rules: TermRules, options: TranslateOptions
 ) -> AsyncIterator[list[TranslatedPart]]:
-    """The parts of all texts, in order, so many at a time."""
+    """Yield windows of the parts of all texts, in order."""
     window: list[TranslatedPart] = []
     async for parts in _divided(texts, rules, options):
         window += parts

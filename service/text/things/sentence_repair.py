@@ -396,5 +396,5 @@ class SentenceRepair:
         return Attempt(draft.given.text, prefix, links=True), draft.given, draft.standins
 
     def used(self, candidate: Candidate) -> dict[str, int]:
-        """As `term_uses.used`."""
+        """See `term_uses.used`."""
         return used(candidate, self._sentence.terms, self._terms)

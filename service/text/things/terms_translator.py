@@ -70,7 +70,7 @@ class TermsTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; as `LinkedTranslator.translate`."""
+        """Translate all texts; see `LinkedTranslator.translate`."""
         options = options or TranslateOptions()
         rules = _fitting(self._rules, options)
         size = sum(map(len, texts))
@@ -98,7 +98,7 @@ class TermsTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `LinkedTranslator.stream`.
+        """Translate one text as a stream; see `LinkedTranslator.stream`.
 
         The translation of a sentence that needs care is one delta.
         """
