@@ -82,7 +82,7 @@ def run_benchmark(
         problems += run_measurements(prepare(directory))
         _mark(directory, name, finished=False, problems=problems)
     except (Interrupted, KeyboardInterrupt):
-        console.print("Interrupted. The same command goes on from here.")
+        console.print("Interrupted. The same command resumes from here.")
         raise typer.Exit(130) from None
     except LoadError as exc:
         console.print(f"bench: {exc}", style="red", markup=False)

@@ -62,7 +62,7 @@ def held_out_pairs(root: Path, name: str, bundle: Bundle, per_text: int) -> list
     """Sentences and references of every text under `root`.
 
     Raises:
-        CorpusError: there is none, or one can't be read.
+        CorpusError: there is no text, or one can't be read.
     """
     from model.evaluation.scoring import TestSet
 

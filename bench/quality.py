@@ -122,7 +122,7 @@ def only(test_set: TestSet, lines: Sequence[int] | None) -> TestSet:
 
 
 def sources_in_training(recipe: Recipe, tests: Mapping[str, TestSet]) -> dict[str, int]:
-    """For each test set, its source sentences that training would see without a filter."""
+    """The source sentences of each test set that training would see without a filter."""
     from model.data.corpus import read_lines
 
     seen = {line for corpus in recipe.data.train for line in read_lines(corpus.source)}

@@ -105,7 +105,7 @@ class _Columns:
     """The columns of the residual stream that each part writes.
 
     Attributes:
-        num_code: the first so many columns hold the code.
+        num_code: number of the first columns, which hold the code.
         mark: the column that marks length words.
     """
 

@@ -275,7 +275,7 @@ def served(
 
 
 def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
-    """Our server, and those of installed peers with so many processes."""
+    """Our server, and those of installed peers, with this number of processes."""
     found = {OURS: (System("dragoman", {"max-queue-seconds": 60}), made)}
     for name in installed():
         settings = {"inter-threads": workers, "max-batch": _BATCHES[name], "window-ms": 0.5}

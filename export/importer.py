@@ -178,7 +178,7 @@ def _check_languages(languages: Sequence[str] | None) -> None:
 
 
 def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None) -> ExportOptions:
-    """With the model's own name, where no two languages make one."""
+    """The options with the model's own name, if no two languages make one."""
     own = str((origin or {}).get("hub", path.resolve().name))
     return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
 

@@ -13,9 +13,10 @@ from export.onnx_outputs import OnnxOutputs
 from export.shortlists import ShortlistAgreement
 from export.torch_outputs import ForcedTranslation, TorchOutputs
 
-# A difference of so many times the tolerance fails the check even in a single sentence.
+# A difference of this many times the tolerance fails the check even in a single sentence.
 _GROSS = 2.0
-# If so many of the differing sentences begin to differ at a near-tie, the checkpoint is the cause.
+# If this share of the differing sentences begin to differ at a near tie, the cause is the
+# checkpoint.
 _MOSTLY = 0.75
 _REMEDY = "use --precision fp32, or report a defect if this is fp32"
 _DEVIATIONS = 1.645  # 95 % of a normal distribution lie below

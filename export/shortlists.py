@@ -38,7 +38,7 @@ class ShortlistAgreement:
     mean_length: float
 
     def __str__(self) -> str:
-        """In words."""
+        """The agreement in words."""
         listed = 100 * self.num_listed / max(1, self.num_tokens)
         return (
             f"with the shortlist ({self.mean_length:,.0f} tokens for a sentence), "

@@ -26,7 +26,7 @@ from bench.load.units import Slo
 from model.training.signals import on_stop_signal
 
 TRIAL_SECONDS = 60.0
-"""How long a trial usually lasts at least."""
+"""Usual least duration of a trial in seconds."""
 ESTIMATE_USERS = 32
 """Users of the closed loop before the search."""
 _ESTIMATE_SECONDS = 5.0
@@ -237,7 +237,7 @@ class CapacityTest:
         return ""
 
     def _objection(self, rate: float, num_trials: int) -> str:
-        """Why a trial at a rate is not made; "" if it is."""
+        """The reason why a trial at a rate is not made; "" if it is."""
         if num_trials == self.max_trials:
             return f"no end after {self.max_trials} trials"
         if self._seconds(rate) > self.max_trial_seconds:
@@ -248,7 +248,7 @@ class CapacityTest:
         return ""
 
     def _seconds(self, rate: float) -> float:
-        """How long a trial is measured."""
+        """The measured duration of a trial."""
         assert self.session.slo is not None, "checked"
         least = self.session.slo.min_samples
         # Enough that chance does not leave too few samples.
@@ -347,7 +347,7 @@ def _errors(summary: Summary) -> str:
 
 
 def _reason_to_end(results: Results) -> str:
-    """Why a trial does not tell whether the target was met; "" if it does."""
+    """The reason why a trial does not tell whether the target was met; "" if it does."""
     broken_off = results.run.broken_off
     if broken_off and broken_off != "stopped":
         return broken_off

@@ -57,7 +57,7 @@ class Measured:
 
 
 Statistic = Callable[[Floats, Floats, float], float]
-"""Of latencies (NaN: not answered), tokens, and seconds."""
+"""Figures from latencies (NaN: not answered), tokens, and seconds."""
 
 
 def _percentile(percentile: float) -> Statistic:
@@ -133,7 +133,7 @@ def read_side(directory: Path) -> list[Results]:
     """A run, or all runs in the directories below.
 
     Raises:
-        ResultsError: there is none.
+        ResultsError: there is no run.
     """
     if (directory / RUN_FILE).exists():
         return [read_results(directory)]

@@ -18,7 +18,7 @@ from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 from model.training.signals import on_stop_signal
 
 INTERRUPTED = "interrupted"
-"""Why a run was broken off that Ctrl-C or SIGTERM ended."""
+"""The reason of a run that Ctrl-C or SIGTERM ended."""
 
 _START_DELAY_SECONDS = 0.2
 _POLL_SECONDS = 0.25

@@ -10,7 +10,7 @@ from typing import Protocol
 from bench.load.sample import UNFINISHED, ReplySample, RequestSample
 
 FAILURE_PAUSE_SECONDS = 0.1
-"""How long a user of the closed loop waits after an error: a dead server answers in no time, and
+"""Pause of a closed loop's user after an error: a dead server answers in no time, and
 thousands of refusals a second would say nothing."""
 
 HEARTBEAT_SECONDS = 0.02

@@ -28,7 +28,7 @@ a joint vocabulary of 8,000 pieces: news, so longer than chat."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 WORK = _ROOT / "build" / "bench"
-"""Where models are made."""
+"""The folder in which models are made."""
 
 SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 """The trained model that is measured beside the speed model."""

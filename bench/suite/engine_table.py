@@ -242,7 +242,7 @@ def _capacity(directory: Path) -> Row:
 
 
 def _ended_early(file: Path) -> str:
-    """Why the result of a capacity search does not count; "" if it does."""
+    """The reason why the result of a capacity search does not count; "" if it does."""
     if not file.exists():
         return "did not end"
     facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -96,4 +96,4 @@ class Cluster:
                 on_done(row["rows"])
         except RayError as exc:
             reason = str(exc).strip().splitlines()[-1]
-            raise JobError(f"the Ray cluster failed, the same command goes on: {reason}") from exc
+            raise JobError(f"the Ray cluster failed; the same command resumes: {reason}") from exc

@@ -101,7 +101,7 @@ class JobServers:
                 yield f"127.0.0.1:{server.port}"
             except asyncio.CancelledError:
                 if watch.done():
-                    raise JobError("a model stopped working; the same command goes on") from None
+                    raise JobError("a model stopped working; the same command resumes") from None
                 raise
             finally:
                 watch.cancel()

@@ -70,7 +70,7 @@ def plan(
     cores: Annotated[
         int | None,
         typer.Option(
-            help="CPU cores of a replica. A model is measured on so many cores of this machine; "
+            help="CPU cores of a replica. A model is measured on this many cores of this machine; "
             "default: all. Required for a server.",
             show_default=False,
         ),
@@ -97,7 +97,7 @@ def plan(
     ] = "least-request",
     surge: Annotated[
         float,
-        typer.Option(help="Also plan for a rate that is suddenly so many times as high."),
+        typer.Option(help="Also plan for a rate that suddenly rises by this factor."),
     ] = 1.0,
     scale_delay: Annotated[
         str,

@@ -18,10 +18,10 @@ SEEDS = 5
 # One-sided 95 % quantile of Student's t distribution with four degrees of freedom.
 _T_QUANTILE = 2.132
 _PERCENTILE = 99.0
-# A larger fleet is simulated as a slice of so many replicas with their share of the calls.
+# A larger fleet is simulated as a slice of this many replicas with their share of the calls.
 _SLICE = 24
 _MIN_CALLS, _MAX_CALLS, _MIN_SECONDS = 4_000, 15_000, 10.0
-# A p99 so many times the target in one run needs no further seeds.
+# A p99 this many times the target in one run needs no further seeds.
 _HOPELESS = 1.5
 _WARM_SENTENCES = 5.0
 _ZONES = 3

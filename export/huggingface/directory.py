@@ -98,7 +98,7 @@ class ModelDirectory:
         """All weights by name, in float32.
 
         Raises:
-            ExportError: there are none, or a file is damaged; names it.
+            ExportError: there are no weights, or a file is damaged; names it.
         """
         left = LARGEST_GROWTH * self.num_weight_bytes
         for file in self.weight_files():
@@ -122,7 +122,7 @@ class ModelDirectory:
         """The files with the weights.
 
         Raises:
-            ExportError: there are none, or one is missing; names it.
+            ExportError: there are no weights, or one is missing; names it.
         """
         for name in (_SAFETENSORS, _PICKLED):
             if (self.path / name).is_file():
@@ -226,7 +226,7 @@ def _read_pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
             tensors = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as exc:
         raise ExportError(
-            f"{file} holds something else than weights, or is damaged; nothing of it was run. Use "
+            f"{file} is damaged, or holds other data than weights; nothing of it was run. Use "
             f"a copy in the format safetensors"
         ) from exc
     except (RuntimeError, OSError, EOFError, ValueError, KeyError) as exc:

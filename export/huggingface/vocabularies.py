@@ -199,7 +199,7 @@ def sentencepiece_pieces(file: Path, content: bytes) -> list[str]:
     """The pieces of a SentencePiece model, by id.
 
     Raises:
-        ExportError: it is none; `file` is named.
+        ExportError: it is not a SentencePiece model; names `file`.
     """
     processor = sentencepiece.SentencePieceProcessor()
     try:

@@ -65,7 +65,7 @@ def download(
         return
     raise ExportError(
         f"{address} did not arrive in {_MOST_ATTEMPTS} attempts ({reason}); what did is kept, and "
-        f"the next pull goes on from there"
+        f"the next pull resumes from there"
     )
 
 

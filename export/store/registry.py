@@ -190,7 +190,7 @@ def choose_all(
     """The preferred released model of each pair with a language.
 
     Raises:
-        ExportError: there is none.
+        ExportError: there is no such model.
     """
     code, chosen = language_code(language), dict[str, PublishedModel]()
     for model in models:

@@ -60,7 +60,7 @@ class StudentAgreement:
     num_others: int = 0
 
     def __str__(self) -> str:
-        """In words."""
+        """The agreement in words."""
         text = (
             f"of {self.num_sentences} sentences, {self.num_identical} are translated as by "
             f"{_ENGINE} {self.fxtranslate}"
@@ -183,10 +183,10 @@ class _Retraced:
         self._steps = _MOST_STEPS
 
     def num_ties(self) -> int:
-        """How many tokens of the text are not our best, nearly equal as they are.
+        """The number of tokens of the text that are not our best ones, but nearly equal to them.
 
         Raises:
-            ExportError: the text is none of ours.
+            ExportError: our network would not translate so.
         """
         config = self._model.config
         ids = self._tokenizer.encode(self._sentence)[: config.num_source_positions - 1]

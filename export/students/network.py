@@ -334,7 +334,7 @@ def _checked_options(file: Path, text: bytes) -> dict[str, Any]:
 def _checked_alphas(
     file: Path, items: Mapping[str, Item], alphas: Mapping[str, Item]
 ) -> dict[str, float]:
-    """By our names. A file has one for every quantised product, or none at all."""
+    """The alphas by our names. A file has one for every quantised product, or none at all."""
     for name, item in alphas.items():
         value = item.numbers()
         if item.is_quantized or value.size != 1 or not is_scale(value.item()):

@@ -130,7 +130,7 @@ def check_student(config: ModelConfig) -> None:
     ]
     if wrong:
         raise ExportError(
-            f"this network is none of Marian's students, which have {'; '.join(wrong)}: train one "
+            f"this is not a network of Marian's students, which have {'; '.join(wrong)}: train one "
             f'with the preset "student-tiny", and norm = "post"'
         )
 
@@ -142,7 +142,7 @@ def piece_order(tokenizer: Tokenizer) -> list[int]:
     """Our ids in the order of a student's: </s>, <unk>, and all others but padding and BOS.
 
     Padding comes last, as often as makes the number of pieces a multiple of eight: 8-bit products
-    of Firefox's engine and slimt have so many columns.
+    of Firefox's engine and slimt have that many columns.
 
     Args:
         tokenizer: our tokenizer.

@@ -269,13 +269,13 @@ class Bundle:
 
     @property
     def scoring_path(self) -> Path | None:
-        """The scoring graph; None in a bundle from before there was one."""
+        """The scoring graph; None in an older bundle."""
         name = self.manifest["graphs"].get("scoring")
         return None if name is None else self.path / str(name)
 
     @property
     def attention_path(self) -> Path | None:
-        """The attention graph; None in a bundle from before there was one."""
+        """The attention graph; None in an older bundle."""
         name = self.manifest["graphs"].get("attention")
         return None if name is None else self.path / str(name)
 

@@ -72,7 +72,7 @@ class Carrier:
 
 
 DEFAULT_CARRIERS = (Carrier("{%d}"), Carrier("%%d"), Carrier("XX%d"))
-"""Of bundles that record none. Most models copy them: many placeholders of software look so."""
+"""Carriers for bundles without recorded ones. Most models copy these, as they copy placeholders."""
 
 
 def parse_carriers(entries: Any) -> tuple[Carrier, ...]:

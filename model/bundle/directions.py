@@ -10,7 +10,7 @@ from typing import Any, Literal
 from model.bundle.languages import LanguageError, find_language
 
 MAX_LANGUAGES = 1000
-"""Of a model, as sources or as targets."""
+"""The side of a model's languages: sources or targets."""
 
 
 Side = Literal["source", "target"]
@@ -144,7 +144,7 @@ class Directions:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], vocab_size: int) -> Directions:
-        """From the entry of `bundle.json`.
+        """Read the entry of `bundle.json`.
 
         Raises:
             ValueError: it makes no sense; names the field.

@@ -1,6 +1,6 @@
 """Tokenizers of imported models: a segmenter cuts texts, a vocabulary numbers the pieces.
 
-MarianMT, M2M-100, NLLB and mBART-50 number the pieces otherwise than their SentencePiece models do,
+MarianMT, M2M-100, NLLB and mBART-50 number the pieces differently from their SentencePiece models,
 and the two languages can have a model, and a vocabulary, each. Free of torch.
 """
 

@@ -48,10 +48,10 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """From "cpu", "cuda" (the first GPU) or "cuda:1".
+        """Parse "cpu", "cuda" (the first GPU) or "cuda:1".
 
         Raises:
-            BundleDeviceError: it is none of these.
+            BundleDeviceError: it is not such a name.
         """
         match = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,3}))?", text)
         if match is None or (match[1] == "cpu" and match[2]):

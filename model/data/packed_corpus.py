@@ -200,7 +200,7 @@ def unpack(folder: Path, output: Path, recipe_changes: str = "") -> PackedTraini
 
     Raises:
         PackError: a piece is missing or damaged.
-        ValueError: the changed recipe is none, or changes what the pack was made from.
+        ValueError: the changed recipe is invalid, or changes what the pack was made from.
     """
     files = read_pieces(folder)
     description = json.loads(files[DESCRIPTION_FILE])

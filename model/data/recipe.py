@@ -222,7 +222,7 @@ def check_files(recipe: Recipe) -> None:
                 raise RecipeError(
                     f"{file}: there is no such file. It is the {side} of data.{field}, corpus "
                     f"{corpus.name!r}, looked for in the data root {root}"
-                    f"{'' if root.is_dir() else ', which is no folder'}; another one is set by "
+                    f"{'' if root.is_dir() else ', which is not a folder'}; another one is set by "
                     f"--data-root, by {DATA_ROOT_VARIABLE} or by data.root in the recipe"
                 )
     for corpus in recipe.data.train if recipe.alignment.weight > 0.0 else ():

@@ -68,7 +68,7 @@ class Report:
     moses_bleu: Score | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values; what was not asked for is left out."""
+        """The report as plain JSON values, without scores that were not requested."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -38,7 +38,7 @@ def average_checkpoints(
 
     Raises:
         CheckpointError: a checkpoint cannot be read, or is not of the first one's network.
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     if not folders:
         raise ValueError("no checkpoint to average")
@@ -73,7 +73,7 @@ def write_average(folders: Sequence[Path], output: Path) -> Checkpoint:
 
     Raises:
         CheckpointError: as `average_checkpoints`.
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     weights, head = average_checkpoints(folders)
     last = load_checkpoint(folders[-1])

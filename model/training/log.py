@@ -159,7 +159,7 @@ class TrainingLog:
         self._started += seconds
 
     def _time_left(self, progress: RunProgress) -> str:
-        """From the time of this start alone, validations included."""
+        """The remaining time, estimated from this start alone, validations included."""
         done = progress.update - self._first_update
         left = self._recipe.optimization.max_updates - progress.update
         seconds = (time.monotonic() - self._started) / done * left

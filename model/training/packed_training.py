@@ -81,7 +81,7 @@ def train(
     changes: Annotated[
         Path | None, typer.Option(help="TOML with fields that replace those of the recipe.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="After which it saves and ends.", min=0)] = 8.0,
+    minutes: Annotated[float, typer.Option(help="Minutes until it saves and ends.", min=0)] = 8.0,
     fit: Annotated[
         bool, typer.Option(help="End the schedule of the learning rate with these minutes.")
     ] = False,
@@ -115,7 +115,7 @@ def train(
         trainer.run()
         typer.echo("finished")
     except KeyboardInterrupt:  # the state is saved
-        typer.echo(f"stopped at update {trainer.progress.update}; the same command goes on")
+        typer.echo(f"stopped at update {trainer.progress.update}; the same command resumes")
     finally:
         timer.cancel()
         ended.set()

@@ -59,11 +59,11 @@ def recent_checkpoints(output: Path) -> list[Path]:
 
 
 class TrainingError(RuntimeError):
-    """Training cannot start or go on. The message says what to do."""
+    """Training cannot start or resume. The message says what to do."""
 
 
 class StateError(TrainingError):
-    """A saved state does not fit the run that should go on from it. Names the field."""
+    """A saved state does not fit the run that should resume from it. Names the field."""
 
 
 def random_state(device: torch.device) -> list[Tensor]:

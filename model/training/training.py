@@ -114,7 +114,7 @@ class Trainer:
         """Train to the end and give the folder of the final checkpoint.
 
         Interrupted by SIGINT or SIGTERM, it saves its state after the update under way and raises
-        KeyboardInterrupt; the same call later goes on from there.
+        KeyboardInterrupt; the same call later resumes from there.
         """
         final = self.output / "final"
         reuse_freed_memory()

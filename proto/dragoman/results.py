@@ -12,7 +12,7 @@ from dragoman.memories import MemoryMatch
 
 
 class FinishReason(enum.Enum):
-    """Why a translation ended. The values are the contract's numbers."""
+    """The reason why a translation ended. The values are the contract's numbers."""
 
     UNSPECIFIED = 0
     """The model was not run: the text has an error."""

@@ -157,7 +157,7 @@ def _certificates(setting: str, path: Path) -> tuple[bytes, list[x509.Certificat
 
 
 def _valid_until(setting: str, path: Path, leaf: x509.Certificate, now: float) -> float:
-    """When a certificate expires, in seconds since the epoch, if it is valid now."""
+    """The expiry of a certificate that is valid now, in seconds since the epoch."""
     begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if begins.timestamp() > now:
         raise CertificateError(f"{setting}: {path} is not valid before {begins.isoformat()}")

@@ -20,11 +20,11 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Texts of so many characters are joined within some milliseconds, on the event loop.
+# Texts with this many characters are joined within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 1000
 # Characters of a line of wrapped text: addresses and poems have shorter lines.
 _MIN_WIDTH, _MAX_WIDTH = 50, 100
-# A paragraph is wrapped if at most this share of its line breaks is none of wrapping.
+# A paragraph is wrapped if at most this share of its line breaks does not come from wrapping.
 _MAX_OTHER_BREAKS = 0.25
 _LINE = re.compile(
     r"([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*+)(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|\Z)"
@@ -52,7 +52,7 @@ class _Line:
 
     @property
     def num_quotes(self) -> int:
-        """How often what the line is from has been quoted."""
+        """The depth of quotation of the line."""
         return len(self.marker) - len(self.marker.lstrip(">"))
 
     def continues(self, before: _Line) -> bool:
@@ -119,7 +119,7 @@ def _width(paragraphs: Sequence[Sequence[_Line]]) -> int:
 
 
 def _wraps(paragraph: Sequence[_Line], width: int) -> list[bool]:
-    """For each line break of a paragraph, whether it is one of wrapping."""
+    """Whether each line break of a paragraph comes from wrapping."""
     pairs = list(itertools.pairwise(paragraph))
     wraps = [
         width > 0 and len(line.raw.rstrip()) + 1 + _first_word(after.body) > width

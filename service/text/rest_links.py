@@ -24,7 +24,7 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Texts of so many characters are searched within some milliseconds, on the event loop.
+# Texts with this many characters are searched within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 1000
 # Repetitions have limits: linear time on any input.
 _ROLE = r":[A-Za-z][\w:.+-]{0,40}:"
@@ -40,7 +40,7 @@ _LINK = re.compile(
     """,
     re.VERBOSE,
 )
-# Without one of these, a text is none of reStructuredText: backticks are those of Markdown too.
+# A text without one of these is not reStructuredText: backticks are those of Markdown too.
 _SIGN = re.compile(rf">`_|\w`__?(?!\w)|\]_(?!\w)|{_ROLE}`")
 
 

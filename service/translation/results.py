@@ -95,7 +95,7 @@ class WarningKind(enum.Enum):
     SIGNS = "signs"
     """Signs such as braces are lost, or remain of what the model read in place of a thing."""
     CHARACTER = "character"
-    """The model wrote a character that is none (U+FFFD)."""
+    """The model wrote an invalid character (U+FFFD)."""
     REPETITION = "repetition"
     """The translation repeats itself, and the sentence doesn't."""
     LENGTH = "length"

@@ -102,7 +102,7 @@ def _random_states(length: int) -> Tensor:
 
 
 def _depends(output: Tensor, states: Tensor) -> list[bool]:
-    """Of each position of states [n, d]: whether output [d] has a derivative there but zero."""
+    """Whether output [d] has a derivative other than zero at each position of states [n, d]."""
     weights = torch.linspace(1.0, 2.0, output.numel(), dtype=output.dtype)
     total = (output * weights).sum()
     if not total.requires_grad:

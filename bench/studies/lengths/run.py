@@ -84,7 +84,9 @@ def _known(option: str, given: str, choices: Sequence[str]) -> list[str]:
     names = given.split(",")
     for name in names:
         if name not in choices:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(choices)}", param_hint=option)
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(choices)}", param_hint=option
+            )
     return names
 
 

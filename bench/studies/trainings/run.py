@@ -84,7 +84,9 @@ def main(
     names = [variant.name for variant in loaded.variants]
     for name in only or ():
         if name not in names:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}", param_hint="--only")
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(names)}", param_hint="--only"
+            )
     if loaded.document_tokens and not documents:
         raise typer.BadParameter("this plan translates documents", param_hint="--documents")
     os.nice(nice)
@@ -210,7 +212,7 @@ def train_by_command(recipe: Path, data_root: Path, run: Path, *, threads: int) 
         with on_stop_signal(forward):
             code = process.wait()
     if code:
-        typer.echo(f"the training ended with {code}: {log}; the same command goes on", err=True)
+        typer.echo(f"the training ended with {code}: {log}; the same command resumes", err=True)
         raise typer.Exit(code if code > 0 else 1)
 
 

@@ -11,8 +11,8 @@ from service.calls.call_context import host_of
 from service.engine.quota import Quota
 
 Waiting = tuple[bool, float]
-"""Of a connection where the server waits for the client: whether an answer is on its way, which is
-closed last, and since when, by the loop's clock."""
+"""State of a connection whose client has to act: whether an answer is on its way, which is
+closed last, and the time of the loop's clock since when."""
 
 
 class Limited(Protocol):

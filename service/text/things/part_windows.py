@@ -16,7 +16,7 @@ from service.translation.preparation import FEW_CHARACTERS
 
 # Parts of texts that are in translation together, twice: as many sentences as a model has room for.
 _WINDOW = 256
-# Texts of so many characters are divided within some milliseconds, on the event loop.
+# Texts with this many characters are divided within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 500
 
 

@@ -68,7 +68,7 @@ class Need:
     written: tuple[str, ...] = ()
 
     def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
-        """With the places of the same string, which the sentence writes in another way there."""
+        """The need with the places where the sentence writes the same string in another way."""
         written = (*(self.written or (name,)), other)
         return replace(self, spans=tuple(sorted(self.spans + spans)), written=written)
 
