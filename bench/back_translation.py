@@ -132,7 +132,7 @@ def write_corpus(
     Args:
         languages: codes of the translations' and the sentences' languages.
         least_confidence: the lowest one of a pair that is kept.
-        tag: put before each translation.
+        tag: string put before each translation.
 
     Returns:
         How many pairs were kept, and how many there are.

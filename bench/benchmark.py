@@ -35,7 +35,7 @@ class Measurement:
     """One part of a benchmark.
 
     Attributes:
-        name: for the terminal and the command line.
+        name: name for the terminal and the command line.
         measure: takes the measurement, unless its results exist.
     """
 
@@ -48,7 +48,7 @@ class Conclusion:
     """The end of a benchmark.
 
     Attributes:
-        lines: for standard output.
+        lines: text lines for standard output.
         whole: whether nothing is left to measure.
     """
 

@@ -53,7 +53,7 @@ def write_opus_model(config: ModelConfig, directory: Path) -> None:
     """Write config, weights and tokenizer.
 
     Args:
-        directory: must exist.
+        directory: an existing directory.
     """
     from export.huggingface.writer import renamed
 

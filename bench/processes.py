@@ -25,7 +25,7 @@ class PeakMemory:
     """Peak memory of this process within a `with` block, less its memory before.
 
     Attributes:
-        peak_bytes: set when the `with` ends.
+        peak_bytes: peak memory in bytes, set when the `with` ends.
     """
 
     def __init__(self) -> None:

@@ -44,8 +44,8 @@ class SleepingMemory:
 
     Attributes:
         what: the models.
-        started_mib: with all of them awake, before the first call.
-        asleep_mib: with two awake, which have translated full batches.
+        started_mib: memory with all of them awake, before the first call.
+        asleep_mib: memory with two awake, which have translated full batches.
     """
 
     what: str

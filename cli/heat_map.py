@@ -23,7 +23,7 @@ class HeatMap:
     """A matrix of weights with its labels.
 
     Attributes:
-        row_title, column_title: what the rows and the columns are.
+        row_title, column_title: names of the rows and of the columns.
         rows, columns: a label for each.
         weights: [rows, columns], from 0 to 1.
     """

@@ -287,7 +287,7 @@ class ServerAccess:
     Attributes:
         address: HOST:PORT, or another address that gRPC knows.
         api_key: "" without one.
-        tls: None for plain text.
+        tls: TLS options; None for plain text.
     """
 
     address: str

@@ -16,7 +16,7 @@ class SegmentCache:
     all that its translation depends on, so that another model or other options find nothing.
 
     Args:
-        depends_on: what translations depend on, as JSON values.
+        depends_on: settings that translations depend on, as JSON values.
 
     Attributes:
         num_found: translations that an earlier run left.

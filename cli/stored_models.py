@@ -63,7 +63,7 @@ def bundles_of(
 
     Args:
         directory: the store; None for the usual one.
-        models_url: where missing ones are pulled from; "" for Mozilla's bucket.
+        models_url: URL to pull missing models from; "" for Mozilla's bucket.
 
     Raises:
         StartupError: a model is missing; says how to get it.

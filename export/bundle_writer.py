@@ -60,7 +60,7 @@ class ExportSource:
         tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
             language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle unchanged.
+        provenance: origin of the weights; stored in the bundle unchanged.
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.

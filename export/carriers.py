@@ -41,7 +41,7 @@ def translate_with(model: Transformer, tokenizer: Tokenizer) -> Translate:
     """Greedy translation of sentences with a network.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         tokenizer: the tokenizer of the source language.
     """
     config = model.config
@@ -87,7 +87,7 @@ def record_carriers(
     """Measure the carriers of a model, and put them into the manifest of its bundle.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         sentences: sentences of the proof, for languages without templates.
     """
     translate = translate_with(model, tokenizer)

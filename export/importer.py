@@ -78,7 +78,7 @@ def import_directory(
             nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
         on_progress: called during the proof, as in `export.parity.check_parity`.
-        origin: where the directory is from, for the bundle's provenance.
+        origin: origin of the directory, for the bundle's provenance.
         shortlist_from: files of sentences and of their translations, to make a shortlist from; by
             default the model's own, if it has one.
 

@@ -43,7 +43,7 @@ class OnnxGraphs:
     graph hold the same ones, so they are opened one after the other.
 
     Args:
-        bundle: has a scoring graph.
+        bundle: a bundle with a scoring graph.
     """
 
     def __init__(self, bundle: Bundle, threads: int) -> None:

@@ -66,7 +66,7 @@ def rounding_differences(
     """Force translations through the network and through one with rounded matrices.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         num_best: tokens of each position to compare.
     """
     differences, gaps = [], []

@@ -27,7 +27,7 @@ class ShortlistAgreement:
     Attributes:
         num_identical: sentences with the same translation.
         num_tokens: tokens of the translations with the whole vocabulary.
-        num_listed: those among them that are listed.
+        num_listed: number of listed tokens among them.
         mean_length: mean length of a sentence's list.
     """
 

@@ -101,7 +101,7 @@ class _Worker:
 
     Attributes:
         width: number of cores that it keeps busy.
-        speed: how much faster it is than one thread.
+        speed: speed relative to one thread.
         left: seconds of its work that are left; infinity while it is idle.
         busy_seconds: time in which it had work, also while it waited for a core.
         work_seconds: time of cores that it used.

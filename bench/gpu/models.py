@@ -26,7 +26,7 @@ class MeasuredModel:
 
     Attributes:
         name: "base", "big", "tiny" (of the smoke run) or "shipped".
-        bundle: in fp16, with graphs for GPUs.
+        bundle: bundle in fp16, with graphs for GPUs.
     """
 
     name: str

@@ -24,7 +24,7 @@ def arrival_times(
         kind: "poisson" has exponential gaps (independent users), "constant" equal ones, "gamma"
             gaps of a gamma distribution.
         rate: mean arrivals a second.
-        duration: seconds.
+        duration: duration in seconds.
         burstiness: for "gamma", the variance of a gap over its squared mean: 1 is Poisson, more is
             burstier, less is more even. (The shape parameter, which vLLM's benchmark calls
             burstiness, is its reciprocal.)

@@ -95,7 +95,7 @@ class Trial:
     Attributes:
         rate: requests a second.
         kept: whether the target was met; None if the trial does not tell.
-        why: what broke it, or why the trial does not tell; "" if it was kept.
+        why: reason why it was missed, or why the trial does not tell; "" if it was met.
     """
 
     rate: float
@@ -118,7 +118,7 @@ class Capacity:
 
     Attributes:
         rate: the highest rate that met the target, in requests a second; None if none did.
-        ended_early: why the search was broken off; "" if it was not.
+        ended_early: reason why the search was broken off; "" if it was not.
     """
 
     slo: Slo

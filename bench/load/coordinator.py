@@ -35,7 +35,7 @@ class Coordinator:
     """One run of a plan.
 
     Args:
-        observer: is called several times a second.
+        observer: function that is called several times a second.
     """
 
     def __init__(self, plan: LoadPlan, texts: Sequence[str], observer: Observer) -> None:

@@ -64,7 +64,7 @@ class Generator:
         """Run users; each sends the next request when its last one was answered.
 
         Args:
-            seconds: from the start; none is begun later.
+            seconds: time from the start, after which no request begins.
         """
         await asyncio.sleep(max(0.0, self._start - self._loop.time()))
         async with asyncio.TaskGroup() as group:

@@ -20,7 +20,7 @@ class HostTimes:
         busy: time of all processes and the kernel.
         stolen: time in which a virtual machine was ready to run and its host did something else.
         own: time of this process, which is not the load generator's.
-        when: `time.monotonic`.
+        when: time of reading, by `time.monotonic`.
     """
 
     busy: float

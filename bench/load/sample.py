@@ -17,7 +17,7 @@ class ReplySample:
 
     Attributes:
         code: name of the gRPC code: that of the call, or of a text that failed.
-        message: what the server said, if it is an error.
+        message: message of the server, if it is an error.
         first: the time of the first piece of text (streams only).
         gaps: seconds between one piece of text and the next (streams only).
         source_tokens, target_tokens: numbers of tokens read and generated, from the server.

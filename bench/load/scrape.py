@@ -112,7 +112,7 @@ class Scraper:
 
     Attributes:
         snapshots: the scrapes so far.
-        error: why the last scrape failed; "" if it did not.
+        error: reason why the last scrape failed; "" if it did not.
     """
 
     def __init__(self, url: str, start: float, ca: str | Path = "") -> None:
@@ -146,20 +146,20 @@ class ServerFigures:
     """The server's figures over the measured time; None where it does not report them.
 
     Attributes:
-        seconds: between the two scrapes that bound it.
+        seconds: time between the two scrapes at its ends.
         queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a row; percentiles
             are interpolated within the histogram's buckets, so rough.
-        rows_per_step: mean.
+        rows_per_step: mean number of rows in a step.
         steps_per_second: decoder steps.
         step_share, encode_share: share of the time spent in the two graphs.
         max_rows: rows that could step at the same time.
         row_use: mean share of them in use during a step.
         max_waiting: most sentences seen waiting.
-        target_tokens_per_second: written.
+        target_tokens_per_second: rate of written tokens.
         wasted_tokens: of calls that were cancelled or expired.
         padding_tokens: positions of sources computed that held no token; None if the server does
             not count them.
-        source_tokens: read by the model, of sentences that ended.
+        source_tokens: tokens that the model read, of sentences that ended.
         cpu_cores: cores kept busy.
         max_memory_bytes: most resident memory seen.
     """

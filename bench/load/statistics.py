@@ -32,8 +32,8 @@ class Distribution:
     """Mean, maximum and percentiles of durations, in seconds.
 
     Attributes:
-        mean, max: None where there are none.
-        percentiles: by percentile ("99.9"); None where there are fewer samples than
+        mean, max: None without durations.
+        percentiles: values by percentile ("99.9"); None where there are fewer samples than
             `units.min_samples` asks for. From an HdrHistogram of 3 digits, so up to 0.1 % high.
     """
 
@@ -96,7 +96,7 @@ class Summary:
         drain_seconds: time from the end of the load to the last answer.
         texts_per_second, source_tokens_per_second, target_tokens_per_second: rates of
             answered requests.
-        problems: why the run is not valid; empty if it is.
+        problems: reason why the run is not valid; empty if it is.
         send_lag: delay of an open loop's requests behind their schedule.
         wake_lag: delay of the wake-ups of the generator's event loop.
         generator_cpu: cores that the generator kept busy.
@@ -149,9 +149,9 @@ class Run:
 
     Attributes:
         samples: every request that ended or was broken off, in the order of their ends.
-        lags: how late the generators' event loops were, in seconds.
-        seconds: how long it went on, warm-up included; less than planned if it was broken off.
-        broken_off: why it ended early; "" if it did not.
+        lags: delays of the generators' event loops, in seconds.
+        seconds: duration, warm-up included; less than planned if it was broken off.
+        broken_off: reason why it ended early; "" if it did not.
         cpu_seconds: CPU time of the generator's processes.
         num_scheduled: requests of an open loop that were to be sent in the measured time; None
             for a closed loop.

@@ -32,7 +32,7 @@ class Slo:
     """A latency target: this share of the requests is answered within this many seconds.
 
     Attributes:
-        percentile: in (0, 100), such as 99.
+        percentile: a number in (0, 100), such as 99.
         seconds: the bound.
     """
 

@@ -68,7 +68,7 @@ class BatchPolicy:
 
     Attributes:
         max_batch: most sequences in a batch.
-        window_seconds: how long a sequence waits for others while a worker is free.
+        window_seconds: time that a sequence waits for others while a worker is free.
         num_workers: batches in progress at the same time.
         max_waiting: sequences that may wait; more are refused.
     """
@@ -85,8 +85,8 @@ class _Sequence:
 
     Attributes:
         generation: its reply channel.
-        admitted_at: when its batch began; None while it waits.
-        cancelled: why it is not wanted any more.
+        admitted_at: time at which its batch began; None while it waits.
+        cancelled: reason of its cancellation.
     """
 
     generation: Generation

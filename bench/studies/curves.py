@@ -54,7 +54,7 @@ def plot(
     Args:
         series: points by name, ascending in x.
         labels: names of the x and the y axis.
-        notes: what stands behind a name, in brackets.
+        notes: notes behind the names, in brackets.
         log_y: a logarithmic y axis, too; or a linear one from zero.
     """
     drawn = [

@@ -49,7 +49,7 @@ class Artifacts:
     Attributes:
         precision: "int8" or "fp32".
         converted: CTranslate2's model, in float32; it quantises when it loads.
-        texts: what to send, one a line.
+        texts: file with the texts to send, one a line.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Models:
     """The models to measure, and where they are made.
 
     Attributes:
-        work: where models are made.
+        work: folder in which models are made.
         size: size of the speed model, "base" or "small".
         checkpoint: a trained model to measure as well; None for the speed model alone.
         texts: file with texts for the checkpoint, one a line.

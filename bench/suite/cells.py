@@ -38,10 +38,10 @@ class RunFigures:
         num_ok: requests answered.
         errors: requests that failed, by gRPC code; a refusal is a failure.
         num_retry_hints: failures whose details say when to try again.
-        drain_seconds: from the end of the load to the last answer.
-        recovery_seconds: from the end of the load until no sentence waits for a row.
-        problems: why the run is not valid; empty if it is.
-        broken_off: why the run ended early; "" if it did not.
+        drain_seconds: time from the end of the load to the last answer.
+        recovery_seconds: time from the end of the load until no sentence waits for a row.
+        problems: reason why the run is not valid; empty if it is.
+        broken_off: reason why the run ended early; "" if it did not.
         other_cores: cores kept busy by neither server nor generator.
         queue_seconds: mean time that a sentence waited.
         rows_per_step: mean number of rows in a step.

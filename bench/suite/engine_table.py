@@ -146,7 +146,7 @@ class _Wanted:
     """Floors and aims of a model's closed loops.
 
     Attributes:
-        unit, figure: what is counted, and its field in `RunFigures`.
+        unit, figure: counted unit, and its field in `RunFigures`.
         alone, few, many, late: floor and aim for the median latency of one client, for the
             throughput with 8 and with 64, and for the p99 with 64.
     """

@@ -31,7 +31,7 @@ class Round:
 
     Attributes:
         seconds, warmup: duration and warm-up of each run, in seconds.
-        keep: how many go on to the next round; of the last, 1.
+        keep: number of settings for the next round; 1 for the last round.
     """
 
     seconds: float
@@ -44,7 +44,7 @@ class Sweep:
     """The settings to try, and the rounds.
 
     Attributes:
-        rounds: from the shortest runs to the longest.
+        rounds: the rounds, from the shortest runs to the longest.
     """
 
     settings: tuple[dict[str, Any], ...]
@@ -84,9 +84,9 @@ def sweep_settings(
     """CTranslate2's settings to try: workers and threads on all cores, with all other settings.
 
     Args:
-        windows_ms: how long the first sentence of a batch waits.
+        windows_ms: waits of a batch's first sentence, in milliseconds.
         isas: instruction sets; "" leaves the choice to CTranslate2.
-        num_cores: to share out; None for those that our own server takes.
+        num_cores: number of cores to share out; None for those that our own server takes.
     """
     cores = num_usable_cores() if num_cores is None else num_cores
     return tuple(

@@ -41,7 +41,7 @@ class Rows:
     """Rows of a file.
 
     Attributes:
-        texts: for each column, the text of each row; None where there is nothing to translate.
+        texts: texts of all rows, for each column; None where there is nothing to translate.
         errors: reasons why rows can't be translated, by index.
         content: the rows as the format keeps them.
     """
@@ -81,7 +81,7 @@ class FileFormat(abc.ABC):
         Args:
             file: file to write the part to.
             rows: rows that `read` returned.
-            translations: for each new column, the value of each row; None if there is none.
+            translations: values of all rows, for each new column; None without a value.
             is_first: whether it is the file's first part.
         """
 

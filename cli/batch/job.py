@@ -25,7 +25,7 @@ class Result:
     """The translation of a text.
 
     Attributes:
-        text: None if it could not be translated.
+        text: the translation; None if it could not be translated.
         error: the reason.
         warnings: flaws of the translation, each with a kind, a text and a sentence.
     """
@@ -43,10 +43,10 @@ class Job:
     part is done, or done again as a whole. In the end, outputs are joined from the parts.
 
     Attributes:
-        files: in order.
+        files: the input files, in order.
         output: file or folder.
         columns: names of the columns to translate.
-        depends_on: what translations depend on, as JSON values.
+        depends_on: settings that translations depend on, as JSON values.
         part_rows: most rows of a part.
     """
 
@@ -188,8 +188,8 @@ class Job:
 
         Args:
             part: the part.
-            rows: from `read`.
-            results: for each column, the result of each row.
+            rows: rows that `read` returned.
+            results: results of all rows, for each column.
         """
         new = {
             f"{name}_translation": [each.text for each in column]

@@ -21,7 +21,7 @@ class PartTranslator:
     A part that an actor did not finish is done again by another one, as a whole.
 
     Args:
-        work: with the job, in files that all machines can read and write.
+        work: settings with the job, in files that all machines can read and write.
         parts: the parts that are missing.
     """
 
@@ -50,7 +50,7 @@ class Cluster:
     Attributes:
         address: "auto", "local" or ray://HOST:PORT.
         actor_cpus: CPUs of each actor, and threads of its model.
-        work: how parts are translated.
+        work: settings of the translation.
     """
 
     address: str

@@ -42,7 +42,7 @@ class Demand:
         rate: sentences a second.
         p99_seconds: the target for the 99th percentile of the latency.
         burstiness: variance of the gaps between calls over their squared mean; 1 is Poisson.
-        routing: how the balancer chooses a replica.
+        routing: rule by which the balancer chooses a replica.
         scale_seconds: time from an event until the replicas started for it serve.
         surge: factor of the rate in the scenario "surge"; 1 leaves it out.
     """
@@ -93,7 +93,7 @@ class FleetPlanner:
     """Searches the smallest number of replicas for each scenario.
 
     Args:
-        report: is called with a line about each scenario.
+        report: function that is called with a line about each scenario.
     """
 
     replica: MeasuredReplica

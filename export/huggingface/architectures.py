@@ -38,8 +38,8 @@ class Family:
 
     Attributes:
         name: common name of the architecture.
-        norm: see `ModelConfig`.
-        embedding_norm: see `ModelConfig`.
+        norm: place of the layer normalisation; see `ModelConfig`.
+        embedding_norm: whether embeddings are normalised; see `ModelConfig`.
         position_offset: rows of the position table before the first token's.
     """
 

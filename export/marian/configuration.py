@@ -57,7 +57,7 @@ class MarianFiles:
     Attributes:
         weights: the .npz.
         vocabularies: of source and target: .yml, .json or .spm each.
-        decoder: what decoder.yml says; empty without one.
+        decoder: options of decoder.yml; empty without one.
     """
 
     weights: Path
@@ -98,7 +98,7 @@ class MarianOptions:
     """The options of `special:model.yml` that say what the network is.
 
     Attributes:
-        norm: see `ModelConfig`.
+        norm: place of the layer normalisation; see `ModelConfig`.
         num_positions: rows of the learned position table; None for sinusoids.
     """
 

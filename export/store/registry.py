@@ -85,7 +85,7 @@ class PublishedModel:
     Attributes:
         source, target: BCP-47 codes.
         architecture: its type: "base-memory", "tiny" ...
-        release: where Mozilla ships it: "Release", "Nightly" ...; "" if it does not.
+        release: channel in which Mozilla ships it: "Release", "Nightly" ...; "" if it does not.
         model: the file with the weights, which has a size and a hash.
         others: vocabularies, and the shortlist if there is one.
         scores: scores on FLORES-200, by metric.

@@ -99,7 +99,7 @@ class StudentNetwork:
 
     Attributes:
         file: the weights.
-        options: `special:model.yml`.
+        options: options in `special:model.yml`.
         arrays: float32 numbers by Marian's names, matrices [in, out].
         precision: the file's number type, such as "float32" or "intgemm8 with alphas"; for people.
         alphas: factors of a matrix's inputs before they are rounded to 8 bits, by our names of the

@@ -79,7 +79,7 @@ class Bundle:
         """Read the bundle in the directory `path`.
 
         Args:
-            verify: also read every file and compare its checksum.
+            verify: whether to read every file and compare its checksum.
 
         Raises:
             BundleMissingError: the directory or a file is missing.

@@ -28,8 +28,8 @@ class PieceVocabulary:
 
     Attributes:
         model: a serialized SentencePiece model, or a tokenizer.json (`model.bundle.segmenters`).
-        pieces: by token id.
-        prefix_ids: put before every text that is translated; tokens that name languages, say.
+        pieces: the pieces, by token id.
+        prefix_ids: tokens before every text that is translated, such as those of languages.
         start_ids: every translation into this language begins with these.
         special_ids: tokens that stand for no text, beside those of `ModelConfig`.
         cleans_up: whether texts lose spaces before punctuation (`CleaningSegmenter`).

@@ -40,7 +40,7 @@ class Device:
 
     Attributes:
         kind: "cpu" or "cuda".
-        index: which of the GPUs that this process sees; 0 on a CPU.
+        index: number of the GPU among those that this process sees; 0 on a CPU.
     """
 
     kind: str = "cpu"
@@ -77,7 +77,7 @@ class SessionSettings:
             The sessions' own threads are as nice as the calling thread.
         uses_shortlist: whether rows choose from shortlists, where the bundle has one.
         waits: whether each run is waited for after its launch, so that errors belong to it.
-        packed: on a CPU, a folder for packed weights, which sessions in several processes share.
+        packed: folder on a CPU for packed weights, which sessions in several processes share.
             One process at a time may open sessions with it; None for weights of the session's own.
     """
 
@@ -103,7 +103,7 @@ def open_session(
     """A session of one of the bundle's graphs, read from the files that the bundle holds.
 
     Args:
-        captures: on a GPU, its runs can be captured as CUDA graphs.
+        captures: whether its runs on a GPU can be captured as CUDA graphs.
         optimized_graph: file for the graph as ONNX Runtime has optimised it, for inspection.
 
     Raises:

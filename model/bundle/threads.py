@@ -26,7 +26,7 @@ def choose_threads(step: Callable[[], object], what: str, threads: int = 0) -> i
     """Set the number of PyTorch's threads, and log it with its reason in one line.
 
     Args:
-        step: does the work to be timed once, with its real shapes.
+        step: function that does the work once, with its real shapes.
         what: name of the work for the log, such as "a batch".
         threads: the number that was asked for; 0 takes OMP_NUM_THREADS or MKL_NUM_THREADS where
             one of them is set, and measures otherwise.

@@ -100,7 +100,7 @@ class Dictionary:
     Attributes:
         sentences: example sentences.
         terms: words and phrases.
-        nouns: those among the terms that stand in the singular and plural.
+        nouns: the nouns among the terms, in the singular and plural.
     """
 
     sentences: Sequence[Pair]

@@ -86,7 +86,7 @@ def best_of(
 
     Args:
         pairs: source token * `vocab_size` + target token, once each.
-        counts: how often the pair was seen.
+        counts: number of times that each pair was seen.
         frequent: target tokens that every sentence gets: those of the source's EOS.
     """
     order = np.lexsort((-counts, pairs // vocab_size))

@@ -81,7 +81,7 @@ def plan_draws(
 
     Args:
         corpora: the training text, none of them empty.
-        temperature: see `shares`.
+        temperature: T; see `shares`.
         epoch_pairs: pairs in an epoch, up to rounding; each corpus gives at least one.
     """
     characters = [sum(map(len, text.targets)) for text in corpora]

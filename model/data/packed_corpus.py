@@ -108,7 +108,7 @@ class PackedTrainingData(TrainingData):
 
     Attributes:
         sources, targets: the token ids.
-        description: what `pack` wrote beside them.
+        description: description that `pack` wrote.
     """
 
     sources: PackedSide = field(kw_only=True)

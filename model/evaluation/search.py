@@ -36,11 +36,11 @@ class ReferenceHypothesis:
     """One translation.
 
     Attributes:
-        token_ids: without BOS and EOS.
+        token_ids: tokens without BOS and EOS.
         log_probs: natural logarithm of every generated token's probability; the last one is the
             EOS's if `finished`.
         score: total log-probability over the length penalty (greedy search: the bare total).
-        finished: ended by EOS; False if it was cut at the length limit.
+        finished: whether it ended with EOS; False if it was cut at the length limit.
     """
 
     token_ids: tuple[int, ...]
@@ -55,7 +55,7 @@ class BeamOptions:
 
     Attributes:
         beam_size: hypotheses kept, k.
-        num_hypotheses: how many to return, best first; at most `beam_size`.
+        num_hypotheses: number of hypotheses to return, best first; at most `beam_size`.
         length_penalty: alpha; 0 compares bare totals, larger favours longer translations.
         length_penalty_kind: "power" is length^alpha; "gnmt" is ((5 + length) / 6)^alpha (Wu et
             al., 2016, equation 14).
@@ -111,7 +111,7 @@ def greedy_search(
     """Greedy search: append the most probable token until the end.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         source_ids: [B, S], every row ending with EOS, padding on the right.
         source_mask: [B, S], True at tokens; by default everything but `pad_id`.
         max_new_tokens: limit for all rows or one a row, EOS included; by default
@@ -172,7 +172,7 @@ def beam_search(
     k continuations are hypotheses without EOS.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         source_ids: [B, S], as in `greedy_search`.
         source_mask: [B, S], as in `greedy_search`.
         options: beam size, penalties, stopping; by default `BeamOptions()`.
@@ -242,7 +242,7 @@ class ReferenceBeam:
         """Takes one step.
 
         Args:
-            ids: for every running hypothesis its best tokens, best first: 2 * `beam_size` of
+            ids: best tokens of every running hypothesis, best first: 2 * `beam_size` of
                 them, or the whole vocabulary if that is smaller.
             log_probs: their log-probabilities.
 
@@ -300,7 +300,7 @@ def best_tokens(
 
     Args:
         logits: [rows, V].
-        count: how many a row; V if that is smaller.
+        count: number of tokens a row; V if that is smaller.
         forbidden_id: a token that is not among them, and keeps its probability.
 
     Returns:

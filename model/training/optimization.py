@@ -30,7 +30,7 @@ def learning_rate(update: int, optimization: Optimization) -> float:
     "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", section 3).
 
     Args:
-        update: from 1.
+        update: number of the update, from 1.
     """
     warmup, cooldown = optimization.warmup_updates, optimization.cooldown_updates
     rate = optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))

@@ -127,8 +127,8 @@ def fit_schedule(trainer: Trainer, end: float, stop: threading.Event) -> None:
     """Move the end of a run's schedule to the update that it reaches at `end`, repeatedly.
 
     Args:
-        end: in seconds of `time.monotonic`.
-        stop: set when the run has ended.
+        end: time in seconds of `time.monotonic`.
+        stop: event that is set when the run has ended.
     """
     first, began = trainer.progress.update, time.monotonic()
     while not stop.wait(_SECONDS_BETWEEN_FITS) and time.monotonic() < end:

@@ -28,8 +28,8 @@ class Progress:
         update: updates made.
         epoch: the current epoch, from 0.
         position: groups of batches of this epoch already used; a group makes one update.
-        best_score, validations_without_best: for early stopping.
-        precision: chosen at the start, kept from then on.
+        best_score, validations_without_best: values for early stopping.
+        precision: precision that was chosen at the first start.
         train_seconds: time spent in updates, over all starts of the run.
         cpu_seconds: CPU time of the first process in them, which other load affects less.
         tokens: target tokens learnt from.

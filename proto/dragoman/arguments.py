@@ -112,8 +112,8 @@ class AttentionArguments(SearchArguments, total=False):
 
     Attributes:
         kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".
-        layers: from 0; none for all.
-        heads: from 0; none for all.
+        layers: numbers of layers, from 0; none for all.
+        heads: numbers of heads, from 0; none for all.
         average_layers: return the mean over the layers.
         average_heads: return the mean over the heads.
     """

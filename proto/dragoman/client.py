@@ -99,7 +99,7 @@ class Client(MemoryMethods):
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
         api_key: an API key, or a token, for a server that needs one. There is a warning
             (UserWarning) if it goes to another machine without `tls`.
-        tls: how to connect to a server that speaks TLS; None for plain text.
+        tls: TLS options for a server that speaks TLS; None for plain text.
     """
 
     def translate(

@@ -90,7 +90,7 @@ def open_channel(
     Args:
         kind: `grpc` or `grpc.aio`.
         server: its address.
-        tls: None for plain text.
+        tls: TLS options; None for plain text.
 
     Raises:
         ValueError: a file of `tls` can't be read.

@@ -74,7 +74,7 @@ class TlsMaterial:
     """A certificate that passed the checks, in the form for TLS libraries.
 
     Attributes:
-        chain, key, client_ca: in PEM.
+        chain, key, client_ca: contents of the files, in PEM.
         expires_at: seconds since the epoch.
     """
 

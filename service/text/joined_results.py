@@ -42,7 +42,7 @@ class TranslatedPart:
         results: results of the translator below, each with the seconds from the request to its
             call.
         candidate: its translation; None if that failed.
-        used: how often the translation has each term.
+        used: number of times that the translation has each term.
         warnings: flaws of the translation.
     """
 

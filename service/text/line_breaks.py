@@ -41,7 +41,7 @@ class _Line:
     Attributes:
         raw: the line without its break.
         line_break: the break after it.
-        marker: what the line begins with, without white space.
+        marker: marker at the beginning of the line, without white space.
         body: the line without its marker, and without white space around it.
     """
 
@@ -68,7 +68,7 @@ def joined_lines(text: str, mode: LineBreaks, language: str) -> str:
 
     Args:
         text: plain text.
-        mode: which line breaks become spaces: all within a paragraph, or those of wrapped ones.
+        mode: line breaks that become spaces: all within a paragraph, or those of wrapped ones.
         language: BCP-47 code of the text.
     """
     if mode is LineBreaks.KEEP or len(lines := list(_lines(text, language))) < 2:
@@ -153,7 +153,7 @@ class LineJoiner(Stage):
 
     Args:
         below: translates the joined texts.
-        mode: which lines to join.
+        mode: line breaks that become spaces.
         limits: the largest request.
         language: BCP-47 code of the texts.
     """

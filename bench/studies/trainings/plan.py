@@ -63,7 +63,7 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
     may also have `pairs`.
 
     Args:
-        updates: in place of the recipe's `max_updates`, to try the plan out.
+        updates: number in place of the recipe's `max_updates`, to try the plan out.
 
     Raises:
         TrainingPlanError: unreadable, an unknown field, or a variant that is no recipe.

@@ -27,7 +27,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     """Answers administrators' calls.
 
     Attributes:
-        reloads: None while the models are loading: calls end with UNAVAILABLE.
+        reloads: reloads of the server; None while models are loading: calls end with UNAVAILABLE.
     """
 
     def __init__(self) -> None:

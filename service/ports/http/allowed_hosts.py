@@ -56,7 +56,7 @@ class AllowedHosts:
         """Refuse a request that names another host, or comes from a page of another one.
 
         Args:
-            headers: by names in lower case.
+            headers: headers by names in lower case.
             is_call: whether the answer takes work, so that a page of another host may not cause it
                 unseen. Links to other paths work from anywhere.
 

@@ -204,7 +204,7 @@ class _Document:
         text: the document.
         lines: the texts of its runs.
         parsed: its parts, if they are kept.
-        error: why it can't be translated.
+        error: reason why it can't be translated.
     """
 
     text: str

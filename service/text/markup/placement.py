@@ -31,7 +31,7 @@ class Placed:
     Attributes:
         node: the node.
         start, end: the characters of the translation that it covers; equal for an atom.
-        children: in the order of the translation.
+        children: nodes in the order of the translation.
     """
 
     node: Node

@@ -33,7 +33,7 @@ class Node:
     """An element, an atom, verbatim text, or a whole run.
 
     Attributes:
-        parent: None for a run.
+        parent: the node around it; None for a run.
         start, end: the characters of the run's text that it covers; equal for an atom.
         depth: the number of its ancestors.
         order: its number in the tree, parents first.
@@ -44,7 +44,7 @@ class Node:
         divides: whether nothing may cross it.
         is_mark: whether it stays at the word that it touches.
         is_glued: whether an element ends with a sign that a word touches; the text has a space.
-        children: in order.
+        children: nodes in it, in order.
     """
 
     parent: Node | None

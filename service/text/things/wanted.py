@@ -54,7 +54,7 @@ class Need:
         puts: the string to put for each place; empty for the first form.
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
-        written: how the sentence writes the string, if in several ways: $5 and 5 $.
+        written: spellings of the string in the sentence, if several: $5 and 5 $.
     """
 
     spans: tuple[Span, ...]

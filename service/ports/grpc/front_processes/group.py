@@ -66,7 +66,7 @@ class FrontProcess:
     """One front process, and its connection.
 
     Attributes:
-        ended: set once its connection has ended.
+        ended: event that is set once its connection has ended.
     """
 
     def __init__(

@@ -239,7 +239,7 @@ class ForwardingServer:
         """Listen.
 
         Args:
-            host, port: where.
+            host, port: address to listen on.
             options, max_calls: as of `AcceptingServer`.
             methods: service, name, and whether it answers with a stream, of each method.
             reflected: full names of the services that reflection describes.
