@@ -68,9 +68,8 @@ def check_parity(
     Args:
         bundle: runs on the CPU, whatever device it is meant for.
         model: the network, in evaluation mode.
-        tolerance: accepted differences; by default those of the bundle's precision; for int8, if it
-            is exceeded, the one that follows from what rounding the weights alone changes
-            (`export.rounding`).
+        tolerance: accepted differences; by default those of the bundle's precision; for int8, if they
+            are exceeded, those that follow from rounding the weights alone (`export.rounding`).
         threads: of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
         on_progress: called with a stage, the number of finished sentences and of all sentences.
 
