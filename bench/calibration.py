@@ -137,7 +137,7 @@ def report(calibration: Calibration, scores: Sequence[float], values: Sequence[f
 
 
 def _ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The rank of each value; equal ones share the mean of theirs."""
+    """The rank of each value; equal values have the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
 

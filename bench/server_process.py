@@ -29,7 +29,7 @@ class Running:
 
     Attributes:
         address: address of the gRPC port, HOST:PORT.
-        metrics_url: of its metrics.
+        metrics_url: URL of its metrics.
     """
 
     address: str
@@ -41,7 +41,7 @@ class RunningProcess(Running):
     """A server that is ready, and its process.
 
     Attributes:
-        http_url: of its HTTP port; empty if it has none.
+        http_url: URL of its HTTP port; empty if it has none.
     """
 
     http_url: str

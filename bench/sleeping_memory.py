@@ -145,7 +145,7 @@ def _store(output: Path, rows: Sequence[SleepingMemory]) -> None:
 
 
 def files(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The report."""
+    """The files of the report, by name."""
     about = summary["about"]
     lines = [
         "# Sleeping models",

@@ -64,7 +64,7 @@ def length_word(length: int) -> str:
 
 
 def word(number: int) -> str:
-    """An ordinary word, a token of its own; `number` from 0."""
+    """The ordinary word with a number from 0, which is a token of its own."""
     return f"w{number}"
 
 

@@ -275,7 +275,7 @@ def served(
 
 
 def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
-    """Our server, and those of installed peers, with this number of processes."""
+    """Our server and the servers of installed peers, each with this number of processes."""
     found = {OURS: (System("dragoman", {"max-queue-seconds": 60}), made)}
     for name in installed():
         settings = {"inter-threads": workers, "max-batch": _BATCHES[name], "window-ms": 0.5}
@@ -350,7 +350,7 @@ def _store(output: Path, timing: Timing, rows: Sequence[StudentFigure]) -> None:
 
 
 def files(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The report."""
+    """The files of the report, by name."""
     about, timing = summary["about"], Timing(**summary["timing"])
     lines = [
         "# Students",

@@ -131,7 +131,7 @@ class _ShownAttention:
 
 
 def _encoder_attention(layers: Layers, packing: Packing, heads: str) -> Callable[[str, int], str]:
-    """The attention of the encoder's layers, for `encoder_stack`; shown, unless by hashing."""
+    """The attention of the encoder's layers, for `encoder_stack`; an output, except by hashing."""
     shown = _EncoderAttention(layers, packing, heads)
     if layers.config.encoder_attention != "lsh":
         return shown.attend_layer

@@ -50,7 +50,7 @@ class ShortlistAgreement:
 def with_shared_pieces(
     shortlist: Shortlist, source_pieces: Sequence[str], target_pieces: Sequence[str], size: int
 ) -> Shortlist:
-    """The shortlist with each source piece in its own list, for names and numbers to be copied.
+    """The shortlist with each source piece in its own list, so that names can be copied.
 
     Args:
         source_pieces: pieces of the source vocabulary, by id.

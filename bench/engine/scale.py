@@ -137,7 +137,7 @@ def _is_model(pid: int) -> bool:
 
 
 def measure(server: Running, texts: list[str], plan: LoadPlan) -> dict[str, Any]:
-    """Put a server under a load; figures for the report. Percentiles are None with few answers."""
+    """Put a server under a load; returns figures for the report, None for unknown percentiles."""
 
     def page() -> dict[str, float]:
         with urllib.request.urlopen(server.metrics_url) as response:

@@ -46,7 +46,7 @@ class HostStream(CudaStream):
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def new_event(self) -> int:
-        """Return an event; all have happened."""
+        """Return an event, which counts as past."""
         return 0
 
     def record(self, event: int) -> None:

@@ -193,7 +193,7 @@ class CapacityTest:
         return Capacity(self.session.slo, capacity_of(trials), trials, ended_early)
 
     def _start(self, observer: Callable[[RunProgress], bool]) -> tuple[float, str]:
-        """The rate to begin with; why the search can't begin, or ""."""
+        """The rate to begin with, and the reason why the search can't begin, or ""."""
         if self.plan.rate is not None:
             return self.plan.rate, ""
         plan = dataclasses.replace(self.plan, duration=_ESTIMATE_SECONDS, warmup=0.0)
@@ -213,7 +213,7 @@ class CapacityTest:
         observer: Callable[[RunProgress], bool],
         on_trial: Callable[[Trial], None],
     ) -> str:
-        """Make trials until the capacity is known; why they ended before, or ""."""
+        """Make trials until the capacity is known; returns the reason for an earlier end, or ""."""
         num_unknown = 0
         while (rate := search.next()) is not None:
             if problem := self._objection(rate, len(trials)):

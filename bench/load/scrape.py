@@ -156,7 +156,7 @@ class ServerFigures:
         row_use: mean share of them in use during a step.
         max_waiting: most sentences seen waiting.
         target_tokens_per_second: rate of written tokens.
-        wasted_tokens: of calls that were cancelled or expired.
+        wasted_tokens: tokens of calls that were cancelled or expired.
         padding_tokens: positions of sources computed that held no token; None if the server does
             not count them.
         source_tokens: tokens that the model read, of sentences that ended.

@@ -48,7 +48,7 @@ class BatchBackend(Protocol):
     """Translates batches."""
 
     async def start(self) -> None:
-        """Get ready."""
+        """Prepare for translations."""
         ...
 
     async def translate(
@@ -143,16 +143,16 @@ class BatchEngine:
 
     @property
     def has_failed(self) -> bool:
-        """Never: a batch that fails fails alone."""
+        """Return False: a failed batch affects no other one."""
         return False
 
     @property
     def can_score(self) -> bool:
-        """Peers only translate."""
+        """Return False: peers only translate."""
         return False
 
     async def prepare_scoring(self, graph: str = "scoring") -> None:
-        """Refuse.
+        """Fail: peers only translate.
 
         Raises:
             FailedPreconditionError: always.
@@ -189,7 +189,7 @@ class BatchEngine:
         """Do nothing: a peer has no watchdog."""
 
     async def wait_until_ended(self) -> bool:
-        """Wait until `stop` is done; False, as it does not fail."""
+        """Wait until `stop` is done; returns False, since the engine does not fail."""
         await self._ended.wait()
         return False
 

@@ -46,7 +46,7 @@ class RunFigures:
         queue_seconds: mean time that a sentence waited.
         rows_per_step: mean number of rows in a step.
         padding_share: padding divided by the tokens that the encoder read.
-        wasted_tokens: of calls that ended without an answer.
+        wasted_tokens: tokens of calls that ended without an answer.
         cpu_cores: cores that the server kept busy.
         tokens_per_cpu_second: target tokens per second of the server's CPU time.
         memory_bytes: most resident memory of the server.

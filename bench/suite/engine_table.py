@@ -113,7 +113,7 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
 
 
 def _named(models: Mapping[str, RawRuns], start: str) -> RawRuns:
-    """The runs of the model whose name starts so; none if there is no such model."""
+    """The runs of the model whose name starts with this; empty if there is no such model."""
     return next((raw for name, raw in models.items() if name.startswith(start)), {})
 
 

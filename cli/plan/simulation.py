@@ -325,7 +325,7 @@ class FleetSimulation:
         self._step(now, state)
 
     def _encode_beside(self, now: float, state: _ReplicaState) -> bool:
-        """Begin an encode beside the steps, if sources wait; False if rows are few for that."""
+        """Begin an encode beside the steps, if sources wait; returns False with too few rows."""
         encoding, max_rows = state.encoding, self._replica.max_rows
         num_used = len(state.ends) + len(state.ready) + len(encoding)
         if num_used + len(state.queue) <= self._inline_rows:

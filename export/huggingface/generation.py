@@ -76,7 +76,7 @@ def check_default_search(
 ) -> None:
     """Check that a server of the model can do the search of `default_search`.
 
-    A longer `max_new_tokens` than the model's is lowered there.
+    The server lowers a `max_new_tokens` above the model's.
 
     Raises:
         ExportError: a field is out of range; names it.

@@ -33,7 +33,7 @@ class WrittenItem(NamedTuple):
 
 
 def float_item(array: Array) -> WrittenItem:
-    """Float32 numbers."""
+    """An item of float32 numbers."""
     return WrittenItem(FLOAT32, array.shape, array.astype("<f4").tobytes())
 
 

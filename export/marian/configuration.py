@@ -56,7 +56,7 @@ class MarianFiles:
 
     Attributes:
         weights: the .npz.
-        vocabularies: of source and target: .yml, .json or .spm each.
+        vocabularies: files of source and target: .yml, .json or .spm each.
         decoder: options of decoder.yml; empty without one.
     """
 
@@ -153,13 +153,13 @@ class MarianOptions:
 
     @property
     def ties_all(self) -> bool:
-        """One matrix for both embeddings and the output."""
+        """Whether both embeddings and the output share a matrix."""
         both = self.get("tied-embeddings-src", bool, False) and self.ties_output
         return both or bool(self.get("tied-embeddings-all", bool, False))
 
     @property
     def ties_output(self) -> bool:
-        """One matrix for the target's embedding and the output."""
+        """Whether the target's embedding and the output share a matrix."""
         return any(self.get(f"tied-embeddings{kind}", bool, False) for kind in ("", "-all"))
 
 

@@ -119,7 +119,7 @@ class MarianDirectory(ModelDirectory):
         return _OPTIONS.get(field, field)
 
     def weight_files(self) -> list[Path]:
-        """The .npz."""
+        """The .npz file with the weights."""
         return [self.weights]
 
     def content(self, name: str) -> bytes:

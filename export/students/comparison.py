@@ -231,7 +231,7 @@ class _Retraced:
         ]
 
     def _agrees(self, tokens: list[int], token: int) -> bool:
-        """Whether the text can begin with these tokens; at its end, whether it is theirs."""
+        """Whether the text can begin with these tokens; at its end, whether it equals these."""
         text = self._written(tokens)
         if token == self._model.config.eos_id:
             return text == self._text

@@ -68,7 +68,7 @@ class Language:
     """A language and its variant.
 
     Attributes:
-        code: of ISO 639, the shortest one.
+        code: shortest code of ISO 639.
         subtags: script and region, where they are given.
         own_code: code in the name, which may be longer than `code`.
         tag: BCP-47 tag with all subtags.

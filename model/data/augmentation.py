@@ -74,7 +74,7 @@ def paragraphs(
 
     Args:
         pairs: sentences, in document order where there are documents.
-        documents: a document's id for each pair; without, sentences are joined at random.
+        documents: a document's id for each pair; None joins sentences at random.
         share: share of the sentences that become part of a run, 0 to 1.
         characters: the most characters in the longer side of a run.
     """

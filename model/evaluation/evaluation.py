@@ -129,7 +129,7 @@ def translate_ids(
 
 
 def _batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Indices in batches, shortest first, so that little is padding; at least one a batch."""
+    """Batches of indices, shortest sources first, for little padding; each has at least one."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) + 1) * lengths[index] > token_budget:

@@ -82,7 +82,7 @@ def unpack(
 
 
 def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in half precision; tied ones stay one."""
+    """Weights in half precision; tied weights stay tied."""
     half: dict[int, Tensor] = {}
     return {
         name: half.setdefault(weight.data_ptr(), weight.half())

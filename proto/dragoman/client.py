@@ -216,7 +216,7 @@ class Client(MemoryMethods):
         return self._make(self._list_languages_call(timeout))
 
     def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
-        """One model.
+        """The description of one model.
 
         Raises:
             TranslationError: NOT_FOUND, or the call failed.

@@ -103,7 +103,7 @@ def open_channel(
 
 
 def connection_hint(message: str, names: Mapping[str, str] = _PYTHON_NAMES) -> str:
-    """The likely cause of a failed connection, such as TLS on one side, and what to try; or "".
+    """The likely cause of a failed connection, such as TLS on one side, and a remedy; or "".
 
     Args:
         message: text of gRPC's error.

@@ -149,7 +149,7 @@ class TranslationMemories:
     # --- pairs -----------------------------------------------------------------------------------
 
     async def add(self, owner: str, name: str, pairs: Sequence[TextPair]) -> int:
-        """Add pairs; of a source that the memory has, the translation is replaced.
+        """Add pairs; a pair replaces the one with the same source.
 
         Returns:
             The number of pairs that were new.

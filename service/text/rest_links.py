@@ -52,7 +52,7 @@ def has_links(text: str) -> bool:
 
 
 def _may_have_links(text: str) -> bool:
-    """A fast scan, for the many that have none."""
+    """Whether a text may have links: a fast scan, for the many texts that have none."""
     return "`_" in text or ":`" in text or "]_" in text
 
 

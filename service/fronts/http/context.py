@@ -43,7 +43,7 @@ class HttpContext:
         self._deadline = time.monotonic() + self._timeout_seconds()
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
-        """The headers."""
+        """The headers, as pairs of name and value."""
         return list(self.headers.items())
 
     def peer(self) -> str:

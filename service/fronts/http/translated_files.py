@@ -67,7 +67,7 @@ class TranslatedFiles:
         return file_id
 
     def get(self, file_id: str, owner: str) -> NamedFile:
-        """A file.
+        """The file with this id, for its owner.
 
         Raises:
             NotFoundError: no file has this id, it was dropped, or it belongs to another owner.

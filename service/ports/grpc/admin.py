@@ -95,11 +95,11 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        """HOST:PORT."""
+        """The address of the port, HOST:PORT."""
         return f"{_HOST}:{self.port}"
 
     async def start(self) -> None:
-        """Answer calls."""
+        """Start to answer calls."""
         await self._grpc.start()
 
     async def stop(self) -> None:

@@ -41,7 +41,7 @@ class ConnectionLimit:
         self._hosts: dict[Limited, str] = {}
 
     def enter(self, connection: Limited) -> bool:
-        """Count a connection, once it has a transport. If there is no room, abort it: False."""
+        """Count a connection, once it has a transport. Without room, abort it and return False."""
         if connection in self._hosts:  # handed over
             return True
         address = get_remote_addr(connection.transport)
@@ -71,7 +71,7 @@ class ConnectionLimit:
             connection.transport.abort()
 
     def _evict(self) -> bool:
-        """Close a connection that waits; whether there was one."""
+        """Close a connection that waits; returns whether there was one."""
         held_by = self._quota.held_by
         candidates = [
             (waiting[0], -held_by(host), waiting[1], connection)

@@ -200,7 +200,7 @@ class _Connection(H11Protocol):
         self._abort_in("write", self._limits.write_seconds)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing."""
         super().resume_writing()
         self._keep("write")
 

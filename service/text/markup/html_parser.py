@@ -144,7 +144,7 @@ class _HtmlParser:
             self._builder.add(Atom(token.raw))
 
     def _add_verbatim(self, index: int) -> int:
-        """Add an element that is copied: to its end tag; without one, to the next block."""
+        """Add an element that is copied: up to its end tag or, without one, the next block."""
         tokens, end = self._tokens, self._ends.get(index)
         is_inline = self._is_inline(index)
         if end is None:

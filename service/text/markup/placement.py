@@ -79,7 +79,7 @@ class _Placement:
         )
 
     def _with_sign(self, unit: Unit, node: Node | None) -> Node | None:
-        """The node of a unit; of a comma or the like, the first around it that has one too."""
+        """The node of a unit; for a sign, the first node around it that has the sign too."""
         sign = self._target[slice(*unit.span)]
         while (
             sign[0] in _SIGNS
