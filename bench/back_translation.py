@@ -45,9 +45,9 @@ def main(
         int | None, typer.Option(min=1, help="The first ones of each file; default: all.")
     ] = None,
     least_confidence: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Of the pairs that are kept.")
+        float, typer.Option(min=0.0, max=1.0, help="Least confidence of the pairs that are kept.")
     ] = 0.4,
-    tag: Annotated[str, typer.Option(help="Before each translation.")] = TAG,
+    tag: Annotated[str, typer.Option(help="Tag before each translation.")] = TAG,
 ) -> None:
     """Translate files, and write the pairs as corpora."""
     try:

@@ -38,7 +38,7 @@ def main(
         Path,
         typer.Option(help="Folder of folders with the files of held-out text."),
     ],
-    name: Annotated[str, typer.Option(help="Of the files, without the language.")] = "valid",
+    name: Annotated[str, typer.Option(help="Name of the files, without the language.")] = "valid",
     per_text: Annotated[int, typer.Option(help="Lines of each text, evenly spread.", min=2)] = 100,
     threads: Annotated[int, typer.Option(min=1)] = 1,
     write: Annotated[bool, typer.Option(help="Change the bundle, or only report.")] = True,

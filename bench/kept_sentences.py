@@ -314,7 +314,7 @@ def sample_thing(kind: str, rng: random.Random, pair: Pair = ENGLISH_GERMAN) -> 
 def sample_sentence(
     rng: random.Random, kind: str | None = None, pair: Pair = ENGLISH_GERMAN
 ) -> SampleSentence:
-    """A sentence with one to three things, the first of a kind."""
+    """A sentence with one to three things; the first one is of the given kind."""
     first = kind or rng.choice(kinds_for(pair))
     templates: Sequence[str] = TEMPLATES[pair.source]
     kinds = [first]

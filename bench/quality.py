@@ -39,7 +39,7 @@ def main(
     recipe: Annotated[Path, typer.Option(help="The recipe that they were trained by.")],
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Where the recipe's files are.", envvar="DRAGOMAN_DATA_ROOT"),
+        typer.Option(help="Folder of the recipe's files.", envvar="DRAGOMAN_DATA_ROOT"),
     ] = None,
     test: Annotated[
         list[str] | None,

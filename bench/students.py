@@ -314,15 +314,17 @@ def _against_peers(
 
 
 def main(
-    checkpoint: Annotated[Path, typer.Argument(help="Of a student with post-norm, or a run.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Checkpoint of a student with post-norm, or a run.")
+    ],
     shortlist_from: Annotated[tuple[Path, Path], typer.Option(help="Text and translations.")],
     output: Annotated[Path, typer.Option(help="Folder of the report.")] = Path(
         "runs/bench/students"
     ),
     source: Annotated[Path, typer.Option(help="Texts, one a line.")] = SHIPPED_TEXTS,
     batch: Annotated[int, typer.Option(min=1, help="Sentences of the batch.")] = 1000,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each load.")] = 10.0,
-    repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each load.")] = 10.0,
+    repetitions: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement.")] = 2,
 ) -> None:
     """Measure, and print the table: some twelve minutes."""
     try:

@@ -160,7 +160,7 @@ LineBreaks = Annotated[
     str | None,
     typer.Option(
         metavar="keep|join|auto",
-        help="What a line break within a text is: the end of a sentence, a space, or a space where "
+        help="Meaning of a line break in a text: the end of a sentence, a space, or a space where "
         "the text is wrapped at one width. Default: as the format has them, keep for plain text.",
         callback=_check_line_breaks,
     ),

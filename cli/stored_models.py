@@ -26,7 +26,7 @@ ModelsDirectory = Annotated[
     typer.Option(
         "--models-dir",
         metavar="DIR",
-        help="Where pulled models are kept.",
+        help="Folder of pulled models.",
         envvar="DRAGOMAN_MODELS_DIR",
         show_default="$XDG_CACHE_HOME/dragoman or ~/.cache/dragoman",
     ),

@@ -239,11 +239,11 @@ async def _closed_loop(
 def main(
     bundle: Annotated[Path, typer.Option(help="A bundle of the speed model.")],
     texts: Annotated[Path, typer.Option(help="Texts for it, one a line.")],
-    output: Annotated[Path, typer.Option(help="A JSON file for what was measured.")],
-    users: Annotated[int, typer.Option(help="Of the closed loop.")] = 64,
-    seconds: Annotated[float, typer.Option(help="Of the closed loop.")] = 10.0,
-    warmup: Annotated[float, typer.Option(help="Of the closed loop, before them.")] = 3.0,
-    blocks: Annotated[int, typer.Option(help="Of 100 steps, for each number of rows.")] = 2,
+    output: Annotated[Path, typer.Option(help="A JSON file for the results.")],
+    users: Annotated[int, typer.Option(help="Users of the closed loop.")] = 64,
+    seconds: Annotated[float, typer.Option(help="Duration of the closed loop.")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="Duration of its warm-up.")] = 3.0,
+    blocks: Annotated[int, typer.Option(help="Blocks of 100 steps, for each number of rows.")] = 2,
 ) -> None:
     """Measure, and write the result to a file."""
     loaded = Bundle.load(bundle)

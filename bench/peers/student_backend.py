@@ -61,7 +61,7 @@ def installed() -> list[str]:
 
 
 class StudentBackend:
-    """One of `ENGINES` in processes of its own: fxtranslate keeps Python's lock.
+    """One of `ENGINES` in processes of its own, since fxtranslate holds Python's lock.
 
     Args:
         directory: the files of a student, as `dragoman export --format marian` writes them.

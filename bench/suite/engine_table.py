@@ -41,7 +41,7 @@ class Row:
     Attributes:
         floor, aim: least allowed ratio, and desired ratio.
         more_is_better: whether a higher ratio is better.
-        ratio: ours by theirs; None if it was not measured.
+        ratio: our figure divided by theirs; None if it was not measured.
         ours, theirs: the two figures as text.
         why_not: reason why a measurement gave no ratio.
     """

@@ -54,7 +54,7 @@ def plan(
         str,
         typer.Option(
             metavar="BUNDLE|HOST:PORT",
-            help="What to measure: a model, which is served on this machine, or a server that "
+            help="Measured target: a model, which is served on this machine, or a server that "
             "nothing else uses. Default: the model of this installation.",
             show_default=False,
         ),
@@ -91,7 +91,7 @@ def plan(
     routing: Annotated[
         str,
         typer.Option(
-            help="How calls are balanced: least-request (Envoy's: of two random replicas, the one "
+            help="Balancing of calls: least-request (Envoy's: of two random replicas, the one "
             "with fewer calls), round-robin or random."
         ),
     ] = "least-request",

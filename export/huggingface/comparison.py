@@ -66,7 +66,7 @@ def compare_with_transformers(
     """Run both networks on real text, stage by stage.
 
     Args:
-        model: ours, in evaluation mode.
+        model: our network, in evaluation mode.
         language_ids: tokens of languages, by the model's names for them.
         on_progress: called with the stage, the number of finished sentences and of all sentences.
 

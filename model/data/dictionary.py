@@ -312,7 +312,7 @@ def main(
     context: Annotated[
         tuple[Path, Path], typer.Option(help="English and German side of everyday text.")
     ],
-    seed: Annotated[int, typer.Option(help="Of articles and replaced nouns.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of articles and replaced nouns.")] = 1,
 ) -> None:
     """Write a dictionary's sentences, terms and nouns in context as parallel text."""
     dictionary = read_dictionary(file)

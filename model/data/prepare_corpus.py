@@ -59,8 +59,8 @@ def main(
         typer.Argument(help="Source sides of other test sets: their sentences leave training."),
     ] = None,
     data_root: Annotated[Path, typer.Option(help="The raw corpora.")] = Path(),
-    output: Annotated[Path, typer.Option(help="Where to write.")] = Path("prepared"),
-    seed: Annotated[int, typer.Option(help="Of runs and variants.")] = 1,
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("prepared"),
+    seed: Annotated[int, typer.Option(help="Seed of runs and variants.")] = 1,
     run_sentences: Annotated[
         int, typer.Option(min=RUN_LENGTHS[0], help="Sentences in a run, at most.")
     ] = RUN_LENGTHS[1],

@@ -99,7 +99,7 @@ def main(
     ],
     output: Annotated[Path, typer.Option(help="The checkpoint to write.")],
     last: Annotated[
-        int, typer.Option(help="Of a run, how many of its last checkpoints; 0 takes all.", min=0)
+        int, typer.Option(help="Number of a run's last checkpoints; 0 takes all.", min=0)
     ] = 0,
 ) -> None:
     """Write the mean of checkpoints as a checkpoint in half precision."""

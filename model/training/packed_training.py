@@ -50,7 +50,7 @@ _BEYOND = 1.01
 Output = Annotated[Path, typer.Option(help="The folder to write.")]
 Work = Annotated[Path, typer.Option(help="A folder that stays on the machine between two calls.")]
 First = Annotated[int, typer.Option(help="The first piece of the weights to write.", min=0)]
-Count = Annotated[int, typer.Option(help="How many pieces of the weights to write.", min=1)]
+Count = Annotated[int, typer.Option(help="Number of pieces of the weights to write.", min=1)]
 
 
 @app.command("pack")

@@ -49,7 +49,7 @@ def main(
     widths: Annotated[str, typer.Option(help="d, separated by commas.")] = _WIDTHS,
     length: Annotated[int, typer.Option(min=1, help="n while d grows.")] = 512,
     width: Annotated[int, typer.Option(min=64, help="d while n grows.")] = 256,
-    threads: Annotated[int, typer.Option(min=1, help="Of PyTorch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Measured passes of a case.")] = 5,
 ) -> None:
     """Measure, and write the report."""

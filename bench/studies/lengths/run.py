@@ -35,10 +35,10 @@ def main(
     preset: Annotated[str, typer.Option(help="Sizes of the network.")] = "small",
     window: Annotated[int, typer.Option(min=1, help="attention_window.")] = 128,
     rank: Annotated[int, typer.Option(min=1, help="attention_rank.")] = 128,
-    threads: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Measured encodes of a case.")] = 3,
     max_seconds: Annotated[
-        float, typer.Option(help="Of an encode; longer ones are left out.")
+        float, typer.Option(help="Most seconds of an encode; longer ones are left out.")
     ] = 60,
 ) -> None:
     """Measure, and write the report."""

@@ -73,7 +73,7 @@ def main(
     sentences: Annotated[
         int | None, typer.Option(min=1, help="Scored of each corpus; default: all.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of each training.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each training.")] = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Priority; 19 is the lowest.")] = 19,
 ) -> None:
     """Train the remaining variants of a plan, and write its report."""
