@@ -87,7 +87,7 @@ def bundles_of(
 
 
 def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None:
-    """Pull in a process of its own: the server's would keep the memory that an import needs.
+    """Pull in a separate process, which frees the memory that an import needs.
 
     Its lines are logged, in the format of the server's log.
     """

@@ -301,7 +301,7 @@ def _compared(
 
 
 def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
-    """The row with its failed requests; without a ratio where too many failed or a run is invalid.
+    """The row with its failed requests; it has no ratio if too many failed or a run is invalid.
 
     A system that answers fewer requests answers them faster, so its figures are not of the same
     work.

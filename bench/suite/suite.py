@@ -184,7 +184,7 @@ class Suite:
         finalists: Sequence[Settings] | None,
         num_rounds: int,
     ) -> tuple[list[list[dict[str, Any]]], list[Settings]]:
-        """The record of each round, and the settings that go on after the last."""
+        """The record of each round, and the settings that passed the last one."""
         sweep = self.plan.sweep
         candidates = list(finalists or sweep.candidates(load.concurrency))
         record: list[list[dict[str, Any]]] = []

@@ -194,7 +194,7 @@ class JsonLines(_LineFormat):
 
 
 def _with_members(line: bytes, row: dict[str, Any], new: dict[str, str | None]) -> bytes:
-    """An object's line with further members; its own stay byte for byte if none is replaced."""
+    """An object's line with further members; if none is replaced, the others stay byte for byte."""
     if not row or row.keys() & new.keys():
         return _json({**row, **new})
     return line.rstrip()[:-1].rstrip() + b", " + _json(new)[1:]
@@ -211,7 +211,7 @@ class Csv(FileFormat):
         self._delimiter = delimiter
 
     def _records(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The rows, of as many values as the first one at most; blank lines are left out."""
+        """The rows, none with more values than the first one; blank lines are left out."""
         csv.field_size_limit(_MAX_PART_BYTES)
         # Strict: a quotation mark that is never closed would hide all rows after it.
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)

@@ -147,7 +147,7 @@ class Job:
             )
 
     def _check_input(self, index: int) -> None:
-        """Check that a file is as it was; one with a new time only is read to see it."""
+        """Check that a file has not changed; a file with only a new time is read for that."""
         file, kept = self.files[index], self._plans[index]
         version = file.storage.version()
         if version == kept.version:

@@ -272,7 +272,7 @@ def _refuse_mbart_25(directory: ModelDirectory) -> None:
 
 
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
-    """The ids of languages and other special tokens, of which files of some age only have names."""
+    """The ids of languages and other special tokens, of which older files only have names."""
     if (directory.path / "tokenizer.json").is_file():
         file = directory.path / "tokenizer.json"
         listed = read_json(file).get("added_tokens", [])

@@ -52,7 +52,7 @@ class HeldFiles:
             raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
 
     def keep(self, *paths: Path) -> None:
-        """Close all other files, and the directory."""
+        """Keep these files open; close all others, and the directory."""
         others = self._descriptors.keys() - paths
         _close({path: self._descriptors.pop(path) for path in others})
 

@@ -249,7 +249,7 @@ def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | 
 
 
 def _let_go(weights: mmap.mmap) -> None:
-    """Free the memory of weights, most of which were packed. Pages needed again are read again."""
+    """Free the memory of weights, most of which were packed. Needed pages are read again."""
     if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
         weights.madvise(mmap.MADV_DONTNEED)
 

@@ -199,7 +199,7 @@ class Transformer(nn.Module):
         return cast(Tensor, self.dropout(states))  # section 5.4: dropout on these sums, too
 
     def _concatenate(self, states: Tensor, start: int, mix: nn.Linear) -> Tensor:
-        """W [x; p] + b, which is W_x x + W_p p + b: addition with a map of its own for each."""
+        """W [x; p] + b, which is W_x x + W_p p + b: a sum with one map for each."""
         positions = cast(Tensor, self.sinusoid)[start : start + states.size(1)]  # [S, D]
         return cast(Tensor, mix(torch.cat((states, positions.expand_as(states)), dim=-1)))
 

@@ -38,7 +38,7 @@ def request_key(revision: str, tenant: str, request: GenerationRequest) -> bytes
 
 
 def _canonical(value: Any) -> object:
-    """A value of which `repr` is the same for equal values, and different for others."""
+    """A value whose `repr` is the same for equal values, and different for others."""
     if isinstance(value, SearchOptions):
         return _options(value)
     if dataclasses.is_dataclass(value):

@@ -108,7 +108,7 @@ class CallTracker:
 
 
 class _GatheredLines:
-    """Log lines of failed calls that a client can make as often as it likes: one a second."""
+    """At most one log line a second of failed calls that a client can repeat at will."""
 
     def __init__(self) -> None:
         self._logged_at = -_GATHER_SECONDS

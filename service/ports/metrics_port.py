@@ -167,5 +167,5 @@ def _application(registry: CollectorRegistry, probes: Probes, hosts: AllowedHost
 
 
 async def _no_body() -> Message:
-    """An empty body, so that the metrics don't wait for the request's."""
+    """An empty body, so that metrics don't wait for the body of the request."""
     return {"type": "http.request"}

@@ -149,7 +149,7 @@ def _beginning(text: str) -> str:
 
 @functools.lru_cache(64)
 def _codes(labels: tuple[str, ...], served: tuple[str, ...]) -> Mapping[str, str]:
-    """The detector's codes with the served ones that they mean; others stay as they are."""
+    """The served code for each of the detector's codes; codes without one stay as they are."""
     found = {}
     for label in labels:
         names = (label, _FAMILIES.get(label, label))

@@ -315,7 +315,7 @@ async def _add_matrix(
 
 
 def _packed_weights(weights: Float32) -> bytes:
-    """Some weights of an `AttentionMatrix` as they go over the wire, which it adds to its own.
+    """Weights of an `AttentionMatrix` in the wire format, which parsing adds to the message.
 
     That takes a fiftieth of the time of a list of numbers, and the event loop has other calls.
     https://protobuf.dev/programming-guides/encoding/#packed
@@ -326,7 +326,7 @@ def _packed_weights(weights: Float32) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last have their highest bit set."""
+    """A varint: seven bits a byte, the lowest first; the highest bit is set in all but the last."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

@@ -202,7 +202,7 @@ class _Placement:
     def _free_unit(
         self, child: Node, taken: Sequence[int | None], low: int, high: int
     ) -> int | None:
-        """A word next to its neighbours for an element that lost its own, if one is free."""
+        """A free word next to its neighbours for an element that lost its words, if any."""
         if low == high:
             return None
         gap = self._neighbour(child, low, high)

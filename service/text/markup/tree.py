@@ -198,7 +198,7 @@ class _Builder:
         return RunTree(self._run, text, root, self._parts, self._starts, self._verbatim)
 
     def _begin(self, index: int) -> int:
-        """Begin an element, or add it as an atom if it has no text; the index of its last item."""
+        """Begin an element, or add it as an atom without text; returns its last index."""
         items, end = self._run.items, self._ends[index]
         if self._text_before[index] < self._text_before[end]:
             if len(self._path) > MAX_DEPTH:
