@@ -164,7 +164,7 @@ def _exported(
 def _write_base_memory(
     like: Checkpoint, shortlist: Shortlist, texts: Sequence[str], checkpoint: Path, work: Path
 ) -> Path:
-    """A checkpoint of random weights; returns a file of texts that it translates to their end."""
+    """Write a checkpoint of random weights; returns a file of texts that suit it."""
     wanted = preset(BASE_MEMORY, like.config.vocab_size)
     sizes = {name: getattr(wanted, name) for name in _SIZES}
     model = random_student(dataclasses.replace(like.config, **sizes))

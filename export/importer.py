@@ -184,7 +184,7 @@ def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None)
 
 
 def _record(directory: Path, proof: ParityReport | None) -> None:
-    """Put the proof, and the shortlist's agreement that it found, into the manifest."""
+    """Put the proof and its agreement for the shortlist into the manifest."""
     proven = None
     if proof is not None:
         record_agreement(directory, proof.listed)

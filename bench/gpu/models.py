@@ -83,7 +83,7 @@ def _write_speed_model(name: str, directory: Path, partial: Path) -> None:
 
 
 def _english() -> list[str]:
-    """Sentences as long as real ones: those of the parity check, one to three together."""
+    """Sentences with realistic lengths: those of the parity check, one to three together."""
     from export.parity import SENTENCES
 
     count = len(SENTENCES)

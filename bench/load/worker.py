@@ -70,7 +70,7 @@ class WorkerProgress:
 
 @dataclass(frozen=True)
 class Done:
-    """A message from a worker: the last one."""
+    """The last message of a worker."""
 
     cpu_seconds: float
 

@@ -109,7 +109,7 @@ class _ReplicaState:
 
     Attributes:
         is_open: whether it gets calls.
-        is_lost: whether it has ended; what was on its way to it is void.
+        is_lost: whether it has ended; calls on their way to it are void.
         num_active: calls that it has, as the balancer counts them.
         calls: calls that it holds.
         queue: calls that wait to be encoded.

@@ -126,7 +126,7 @@ def is_student(path: Path) -> bool:
 
 
 def npz_decoder(file: Path) -> str:
-    """The kind of decoder that a .npz says it has; "" if it says none.
+    """The kind of decoder that a .npz names; "" if it names none.
 
     Raises:
         ExportError: it can't be read.

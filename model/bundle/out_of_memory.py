@@ -15,5 +15,5 @@ _WORDS = (
 
 
 def is_out_of_memory(exc: BaseException) -> bool:
-    """Whether something failed for want of memory."""
+    """Whether something failed because of a lack of memory."""
     return isinstance(exc, MemoryError) or any(words in str(exc) for words in _WORDS)

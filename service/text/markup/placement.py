@@ -281,7 +281,7 @@ class _Placement:
         return between.end
 
     def _copied(self, position: int) -> Iterator[int]:
-        """Positions in the translation of a place in, or beside, copied white space."""
+        """Yield the places in the translation for a place in or beside copied white space."""
         index = bisect_right(self._copy_starts, position) - 1
         for source, target, _ in reversed(self._copies[max(0, index - 1) : index + 1]):
             if position <= source.end:
