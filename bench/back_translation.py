@@ -1,4 +1,4 @@
-"""Back-translation: text of the target language becomes training text, by a model the other way.
+"""Back-translation: makes training text by translating text of the target language back.
 
     python -m bench.back_translation novels.txt.gz --model model/optional/de-en --output RAW
 
@@ -45,9 +45,9 @@ def main(
         int | None, typer.Option(min=1, help="The first ones of each file; default: all.")
     ] = None,
     least_confidence: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Of the pairs that are kept.")
+        float, typer.Option(min=0.0, max=1.0, help="Least confidence of the pairs that are kept.")
     ] = 0.4,
-    tag: Annotated[str, typer.Option(help="Before each translation.")] = TAG,
+    tag: Annotated[str, typer.Option(help="Tag before each translation.")] = TAG,
 ) -> None:
     """Translate files, and write the pairs as corpora."""
     try:
@@ -72,7 +72,7 @@ def main(
 
 
 def corpus_folder(output: Path, file: Path) -> Path:
-    """The corpus that is made of a file."""
+    """The folder of the corpus that is made of a file."""
     return output / f"back-{file.name.removesuffix('.gz').removesuffix('.txt')}"
 
 
@@ -132,7 +132,7 @@ def write_corpus(
     Args:
         languages: codes of the translations' and the sentences' languages.
         least_confidence: the lowest one of a pair that is kept.
-        tag: put before each translation.
+        tag: string put before each translation.
 
     Returns:
         How many pairs were kept, and how many there are.

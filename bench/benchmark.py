@@ -1,7 +1,7 @@
-"""The orchestration that the benchmarks share: measurements in order, a report whatever ends them.
+"""Runs the measurements of a benchmark in order, and writes its report even after a failure.
 
 `bench.suite.run`, `bench.engine.run` and `tests.robustness.soak.run` say what to measure and what
-is required; `run_benchmark` does the rest. Interrupted, the same command goes on where it was.
+is required; `run_benchmark` does the rest. After an interruption, the same command resumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ console = Console(stderr=True, highlight=False)
 
 
 class Interrupted(Exception):
-    """Ctrl-C during a run: the benchmark ends, and that run is made again another time."""
+    """Ctrl-C ended a run. The benchmark ends too, and repeats the run when it resumes."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Measurement:
     """One part of a benchmark.
 
     Attributes:
-        name: for the terminal and the command line.
-        measure: measures it, or finds it measured.
+        name: name for the terminal and the command line.
+        measure: takes the measurement, unless its results exist.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Conclusion:
     """The end of a benchmark.
 
     Attributes:
-        lines: for standard output.
+        lines: text lines for standard output.
         whole: whether nothing is left to measure.
     """
 
@@ -82,7 +82,7 @@ def run_benchmark(
         problems += run_measurements(prepare(directory))
         _mark(directory, name, finished=False, problems=problems)
     except (Interrupted, KeyboardInterrupt):
-        console.print("Interrupted. The same command goes on from here.")
+        console.print("Interrupted. The same command resumes from here.")
         raise typer.Exit(130) from None
     except LoadError as exc:
         console.print(f"bench: {exc}", style="red", markup=False)
@@ -102,7 +102,7 @@ def run_benchmark(
 
 
 def run_measurements(measurements: Sequence[Measurement]) -> list[str]:
-    """Make all measurements; one that fails does not keep the others from being made.
+    """Make all measurements, even if one fails.
 
     Returns:
         A line for each measurement that failed, with the reason.
@@ -150,7 +150,7 @@ def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = 
 
 
 def format_duration(seconds: float) -> str:
-    """Hours and minutes."""
+    """A duration in hours and minutes."""
     if seconds < 1:
         return "nothing"
     minutes = max(1, round(seconds / 60))

@@ -1,4 +1,4 @@
-"""Calibrates a bundle: how good translations are, by the model's own log-probabilities.
+"""Calibrates a bundle: maps the model's log-probabilities to the quality to expect.
 
     python -m bench.calibration --model model/pretrained/en-de --data-root CORPORA
 
@@ -38,7 +38,7 @@ def main(
         Path,
         typer.Option(help="Folder of folders with the files of held-out text."),
     ],
-    name: Annotated[str, typer.Option(help="Of the files, without the language.")] = "valid",
+    name: Annotated[str, typer.Option(help="Name of the files, without the language.")] = "valid",
     per_text: Annotated[int, typer.Option(help="Lines of each text, evenly spread.", min=2)] = 100,
     threads: Annotated[int, typer.Option(min=1)] = 1,
     write: Annotated[bool, typer.Option(help="Change the bundle, or only report.")] = True,
@@ -62,7 +62,7 @@ def held_out_pairs(root: Path, name: str, bundle: Bundle, per_text: int) -> list
     """Sentences and references of every text under `root`.
 
     Raises:
-        CorpusError: there is none, or one can't be read.
+        CorpusError: there is no text, or one can't be read.
     """
     from model.evaluation.scoring import TestSet
 
@@ -137,7 +137,7 @@ def report(calibration: Calibration, scores: Sequence[float], values: Sequence[f
 
 
 def _ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The rank of each value; equal ones share the mean of theirs."""
+    """The rank of each value; equal values have the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
 

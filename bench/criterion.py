@@ -11,7 +11,7 @@ class Criterion:
 
     Attributes:
         kept: whether it holds; None if there are too few samples to say.
-        found: what was measured.
+        found: measured value.
     """
 
     what: str

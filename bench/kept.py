@@ -1,11 +1,11 @@
-"""How often a model's translations keep what they must: codes, times, placeholders, quotes.
+"""Measures how often translations keep codes, times, placeholders and quotes.
 
     python -m bench.kept model/pretrained/en-de --output bench/reports/kept
 
 The model is any bundle: one that ships, a pulled or an imported one. Each sentence is generated
-(`kept_sentences.py`), and translated by the server's own stages. It is right, warned of, or wrong
-without a word. There are sentences in English, German, French and Spanish. Into German, amounts and
-units may be in words; into other languages, they have to keep their signs.
+(`kept_sentences.py`), and translated by the server's own stages. The result is right, has a
+warning, or is silently wrong. There are sentences in English, German, French and Spanish. Into
+German, amounts and units may be in words; into other languages, they have to keep their signs.
 """
 
 from __future__ import annotations

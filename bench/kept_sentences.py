@@ -1,6 +1,6 @@
 """Sentences with things that a translation must keep, and what is right for each.
 
-The right forms are repeated here, not imported from the server: a mistake there would be one here.
+The right forms are repeated here instead of imported, so that a mistake in the server is found.
 """
 # ruff: noqa: E501 - the samples are easier to read in one line each
 
@@ -40,7 +40,7 @@ class SampleThing:
 
     Attributes:
         kind: a row of the table.
-        text: in the sentence.
+        text: its text in the sentence.
         pattern: found exactly once in a right translation.
     """
 
@@ -57,7 +57,7 @@ class SampleSentence:
     things: Sequence[SampleThing]
 
     def is_right(self, translation: str) -> bool:
-        """Whether all things are there as often as here, and nothing remains of stand-ins."""
+        """Whether a translation has each thing as often as the sentence, and no stand-ins."""
         if "\ufffd" in translation or len(translation) > 3 * len(self.text) + 40:
             return False
         for thing in self.things:
@@ -294,10 +294,10 @@ _ENGLISH = {"time", "range of times", "ordinal", "numero", *_ALONE}
 
 
 def kinds_for(pair: Pair) -> list[str]:
-    """The kinds that there are sentences of.
+    """The kinds of things in the available sentences.
 
     Raises:
-        ValueError: there are none, because of the source language.
+        ValueError: no sentences are in the source language.
     """
     if pair.source not in LANGUAGES:
         raise ValueError(
@@ -314,7 +314,7 @@ def sample_thing(kind: str, rng: random.Random, pair: Pair = ENGLISH_GERMAN) -> 
 def sample_sentence(
     rng: random.Random, kind: str | None = None, pair: Pair = ENGLISH_GERMAN
 ) -> SampleSentence:
-    """A sentence with one to three things, the first of a kind."""
+    """A sentence with one to three things; the first one is of the given kind."""
     first = kind or rng.choice(kinds_for(pair))
     templates: Sequence[str] = TEMPLATES[pair.source]
     kinds = [first]

@@ -22,7 +22,7 @@ from bench import speed_model
 from model.bundle.config import ModelConfig
 
 VOCAB_SIZE = 58_101
-"""Of opus-mt-en-de, and many others: 58,100 pieces and `<pad>`."""
+"""Number of tokens of opus-mt-en-de, and many others: 58,100 pieces and `<pad>`."""
 
 _SMALL: tuple[int, dict[str, int]] = (1_501, {"num_encoder_layers": 2})
 _MAX_POSITIONS = 512
@@ -53,7 +53,7 @@ def write_opus_model(config: ModelConfig, directory: Path) -> None:
     """Write config, weights and tokenizer.
 
     Args:
-        directory: must exist.
+        directory: an existing directory.
     """
     from export.huggingface.writer import renamed
 

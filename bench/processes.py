@@ -25,7 +25,7 @@ class PeakMemory:
     """Peak memory of this process within a `with` block, less its memory before.
 
     Attributes:
-        peak_bytes: set when the `with` ends.
+        peak_bytes: peak memory in bytes, set when the `with` ends.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def status_bytes(name: str, pid: int | None = None) -> int:
 
 
 def descendants(pid: int | None = None) -> list[int]:
-    """The processes that a process has started, and those that they have; by default this one."""
+    """All descendants of a process, by default of this one."""
     found: list[int] = []
     for file in Path("/proc", "self" if pid is None else str(pid), "task").glob("*/children"):
         with contextlib.suppress(OSError):  # it has ended
@@ -83,7 +83,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def mapped_bytes(pid: int, ending: str) -> tuple[int, int]:
-    """Memory of the files that a process maps with paths that end so, also if they were removed.
+    """Memory of mapped files whose paths end with `ending`, removed files included.
 
     Returns:
         The resident bytes, and the same with each shared page divided by its users.

@@ -39,7 +39,7 @@ def main(
     recipe: Annotated[Path, typer.Option(help="The recipe that they were trained by.")],
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Where the recipe's files are.", envvar="DRAGOMAN_DATA_ROOT"),
+        typer.Option(help="Folder of the recipe's files.", envvar="DRAGOMAN_DATA_ROOT"),
     ] = None,
     test: Annotated[
         list[str] | None,
@@ -122,7 +122,7 @@ def only(test_set: TestSet, lines: Sequence[int] | None) -> TestSet:
 
 
 def sources_in_training(recipe: Recipe, tests: Mapping[str, TestSet]) -> dict[str, int]:
-    """For each test set, its source sentences that training would see without a filter."""
+    """The source sentences of each test set that training would see without a filter."""
     from model.data.corpus import read_lines
 
     seen = {line for corpus in recipe.data.train for line in read_lines(corpus.source)}

@@ -1,4 +1,4 @@
-"""Students of random weights, of which translations are varied and end like real ones."""
+"""Students with random weights, whose translations vary and have realistic lengths."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def end_like_sources(
     """Give EOS the bias with which translations are as long as their sources on average.
 
     Args:
-        model: of `random_student`.
+        model: weights from `random_student`.
         sources: token ids of sentences, EOS included.
         shortlist: the tokens that each sentence may produce.
     """

@@ -28,8 +28,8 @@ class Running:
     """The addresses of a server that is ready.
 
     Attributes:
-        address: HOST:PORT.
-        metrics_url: of its metrics.
+        address: address of the gRPC port, HOST:PORT.
+        metrics_url: URL of its metrics.
     """
 
     address: str
@@ -41,7 +41,7 @@ class RunningProcess(Running):
     """A server that is ready, and its process.
 
     Attributes:
-        http_url: of its HTTP port; empty if it has none.
+        http_url: URL of its HTTP port; empty if it has none.
     """
 
     http_url: str
@@ -80,9 +80,9 @@ def server_process(
     """Run a server from its start until the end of the context.
 
     Args:
-        arguments: for Python: a module and its options.
+        arguments: arguments of Python: a module and its options.
         variables: its environment; that of `environment` by default.
-        on_line: is called in a thread with each line of its log.
+        on_line: function that is called in a thread with each line of its log.
         cores: numbers of the cores that it may use; None for all.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The memory of a server of ten models of which all but two are asleep.
+"""Measures the memory of a server with ten models, of which eight sleep.
 
     python -m bench.sleeping_memory bundles/student bundles/other
 
@@ -44,8 +44,8 @@ class SleepingMemory:
 
     Attributes:
         what: the models.
-        started_mib: with all of them awake, before the first call.
-        asleep_mib: with two awake, which have translated full batches.
+        started_mib: memory with all of them awake, before the first call.
+        asleep_mib: memory with two awake, which have translated full batches.
     """
 
     what: str
@@ -145,7 +145,7 @@ def _store(output: Path, rows: Sequence[SleepingMemory]) -> None:
 
 
 def files(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The report."""
+    """The files of the report, by name."""
     about = summary["about"]
     lines = [
         "# Sleeping models",

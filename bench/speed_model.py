@@ -6,13 +6,13 @@ token) exist in one system and not in the other, or cost time. So the weights th
 end in time: a source that holds the word `len27` gets a translation of 27 tokens, from any engine
 that computes the model, greedily or with a beam, in float32 and in int8, with nothing forced.
 
-Nearly all weights are random, but what they write into the residual stream is so faint that its
+Nearly all weights are random, but what they write into the residual stream is so small that its
 content stays.
 
 - Every target token t has a random embedding, and the logits' row of its successor points along
   it: after t, the successor wins by a margin that the noise can't reach. The tokens count down:
   27, 26, ... 1, end of sentence.
-- Some columns of the stream (the code) are written by nobody but: the embeddings of the length
+- Only these write to some columns of the stream (the code): the embeddings of the length
   words, and the first cross-attention, which finds the length word by a column that marks it, and
   copies its code. The logits' row of number 27 has the code of `len27` in it. BOS has no
   successor, so after it the code decides; later the countdown is stronger.
@@ -64,12 +64,12 @@ def length_word(length: int) -> str:
 
 
 def word(number: int) -> str:
-    """An ordinary word, a token of its own; `number` from 0."""
+    """The ordinary word with a number from 0, which is a token of its own."""
     return f"w{number}"
 
 
 def num_words(config: ModelConfig) -> int:
-    """How many ordinary words there are."""
+    """The number of ordinary words."""
     return config.vocab_size - FIRST_LENGTH_WORD - MAX_LENGTH
 
 
@@ -105,7 +105,7 @@ class _Columns:
     """The columns of the residual stream that each part writes.
 
     Attributes:
-        num_code: the first so many columns hold the code.
+        num_code: number of the first columns, which hold the code.
         mark: the column that marks length words.
     """
 

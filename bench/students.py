@@ -111,7 +111,7 @@ class StudentFigure:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long to measure.
+    """The durations of the measurements.
 
     Attributes:
         batch: number of sentences in the batch.
@@ -164,7 +164,7 @@ def _exported(
 def _write_base_memory(
     like: Checkpoint, shortlist: Shortlist, texts: Sequence[str], checkpoint: Path, work: Path
 ) -> Path:
-    """A checkpoint of random weights; returns a file of texts that it translates to their end."""
+    """Write a checkpoint of random weights; returns a file of texts that suit it."""
     wanted = preset(BASE_MEMORY, like.config.vocab_size)
     sizes = {name: getattr(wanted, name) for name in _SIZES}
     model = random_student(dataclasses.replace(like.config, **sizes))
@@ -275,7 +275,7 @@ def served(
 
 
 def peers(made: Artifacts, workers: int) -> dict[str, tuple[System, Artifacts]]:
-    """Our server, and those of installed peers with so many processes."""
+    """Our server and the servers of installed peers, each with this number of processes."""
     found = {OURS: (System("dragoman", {"max-queue-seconds": 60}), made)}
     for name in installed():
         settings = {"inter-threads": workers, "max-batch": _BATCHES[name], "window-ms": 0.5}
@@ -314,15 +314,17 @@ def _against_peers(
 
 
 def main(
-    checkpoint: Annotated[Path, typer.Argument(help="Of a student with post-norm, or a run.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Checkpoint of a student with post-norm, or a run.")
+    ],
     shortlist_from: Annotated[tuple[Path, Path], typer.Option(help="Text and translations.")],
     output: Annotated[Path, typer.Option(help="Folder of the report.")] = Path(
         "runs/bench/students"
     ),
     source: Annotated[Path, typer.Option(help="Texts, one a line.")] = SHIPPED_TEXTS,
     batch: Annotated[int, typer.Option(min=1, help="Sentences of the batch.")] = 1000,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each load.")] = 10.0,
-    repetitions: Annotated[int, typer.Option(min=1, help="Of everything.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each load.")] = 10.0,
+    repetitions: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement.")] = 2,
 ) -> None:
     """Measure, and print the table: some twelve minutes."""
     try:
@@ -350,7 +352,7 @@ def _store(output: Path, timing: Timing, rows: Sequence[StudentFigure]) -> None:
 
 
 def files(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The report."""
+    """The files of the report, by name."""
     about, timing = summary["about"], Timing(**summary["timing"])
     lines = [
         "# Students",

@@ -129,7 +129,7 @@ def attention(
 
 
 def _read_differently(text: str, language: str) -> str:
-    """How `dragoman translate` reads the text otherwise; "" if it does not."""
+    """A note if `dragoman translate` reads the text differently; else ""."""
     from service.translation.segmentation import split_text
     from service.translation.verbatim import is_translatable
 

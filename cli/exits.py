@@ -1,4 +1,4 @@
-"""How a subcommand fails: one line on standard error, never a traceback."""
+"""Failures of a subcommand: one line on standard error, never a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block with an exception, so that it removes what it has half-written."""
+    """Make SIGTERM end the block with an exception, so that unfinished files are removed."""
 
     def end(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -58,7 +58,7 @@ def _missing(what: str, extras: str) -> str:
 
 
 def describe(server: str, error: TranslationError) -> str:
-    """A failed call to `server`, in a line that says what to do where no server answers."""
+    """A line about a failed call to `server`; says what to do if no server answers."""
     from dragoman.tls import COMMAND_NAMES, connection_hint
 
     if error.code.name == "UNAUTHENTICATED":

@@ -121,7 +121,7 @@ def export(
 
 
 def describe_agreement(agreement: object | None, engine: str = "transformers") -> str:
-    """How a network and that of another engine agree, in words."""
+    """The agreement of a network with that of another engine, in words."""
     return f"not compared with {engine}" if agreement is None else str(agreement)
 
 

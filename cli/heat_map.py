@@ -1,4 +1,4 @@
-"""Heat maps of attention weights: which labels, which numbers."""
+"""Heat maps of attention weights: their labels and their numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HeatMap:
     """A matrix of weights with its labels.
 
     Attributes:
-        row_title, column_title: what the rows and the columns are.
+        row_title, column_title: names of the rows and of the columns.
         rows, columns: a label for each.
         weights: [rows, columns], from 0 to 1.
     """
@@ -42,9 +42,9 @@ class HeatMap:
 
 
 def visible(label: str) -> str:
-    """A label whose characters are all seen: U+FFFD for the others, a plain space for any space.
+    """A label of visible characters: others become U+FFFD, white space a plain space.
 
-    Some control a terminal or turn the direction of what follows, and XML may hold few of them.
+    Invisible ones can control a terminal or change the direction of text, and XML forbids most.
     """
     return "".join(map(_visible, label))
 

@@ -17,8 +17,8 @@ def languages(
 ) -> None:
     """List the languages of a running server, as BCP-47 codes.
 
-    Each line's models translate from each language on its left into each other on its right; or
-    two do, one after the other, through a third language.
+    The models of a line translate from each language on its left into each other one on its right,
+    directly or through a third language.
     """
     import dataclasses
 

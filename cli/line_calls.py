@@ -33,8 +33,8 @@ class CallOutcome:
     """The result of one line.
 
     Attributes:
-        lines: for standard output; several for an n-best list.
-        error: for standard error; "" if there is none.
+        lines: text for standard output; several for an n-best list.
+        error: message for standard error; "" if there is none.
         is_numbered: whether to write the line's number and a tab before each.
     """
 

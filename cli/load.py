@@ -58,9 +58,7 @@ def load(
     ] = "poisson",
     burstiness: Annotated[
         float,
-        typer.Option(
-            help="With gamma: variance of the gaps over their squared mean. 1 is Poisson."
-        ),
+        typer.Option(help="Variance of gamma's gaps over their squared mean. 1 is Poisson."),
     ] = 1.0,
     duration: Annotated[str, typer.Option(help="Time to measure, such as 60s or 2m.")] = "60s",
     warmup: Annotated[str, typer.Option(help="Time to load before measuring.")] = "5s",

@@ -137,7 +137,7 @@ def delete(name: Name, server: ServerAccess) -> None:
 
 
 def _events(file: Path) -> Iterator[tuple[str, ElementTree.Element]]:
-    """Where the elements of a file begin and end. A file that can't be read ends the command."""
+    """The places of a file's elements. A file that can't be read ends the command."""
     from xml.etree import ElementTree
 
     try:

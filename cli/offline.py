@@ -22,7 +22,7 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class OfflineOptions:
-    """How to translate.
+    """Options of translations without a server.
 
     Attributes:
         beam_size: hypotheses per sentence, 1 is greedy; None for the bundle's own (else 1).

@@ -160,7 +160,7 @@ LineBreaks = Annotated[
     str | None,
     typer.Option(
         metavar="keep|join|auto",
-        help="What a line break within a text is: the end of a sentence, a space, or a space where "
+        help="Meaning of a line break in a text: the end of a sentence, a space, or a space where "
         "the text is wrapped at one width. Default: as the format has them, keep for plain text.",
         callback=_check_line_breaks,
     ),
@@ -287,7 +287,7 @@ class ServerAccess:
     Attributes:
         address: HOST:PORT, or another address that gRPC knows.
         api_key: "" without one.
-        tls: None for plain text.
+        tls: TLS options; None for plain text.
     """
 
     address: str

@@ -1,4 +1,4 @@
-"""`dragoman pull`: models of pairs of languages, from where they are published to this machine."""
+"""`dragoman pull`: downloads models for pairs of languages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pull(
     """Download models, prove that they translate as published, and keep them for `dragoman serve`.
 
     By default, the models are Firefox's, from Mozilla's bucket. A model that is here already is
-    downloaded again only if a newer one is published. Interrupted downloads go on where they
+    downloaded again only if a newer one is published. Interrupted downloads resume where they
     stopped.
     """
     if publisher not in ("mozilla", "opus"):
@@ -69,7 +69,7 @@ def pull(
     if publisher == "opus" and (list_models or all_of or wanted_type or models_url):
         fail("--from opus takes pairs only: no --list, --all, --type or --models-url", 2)
     if not (pairs or list_models or all_of):
-        fail("name a pair of languages (dragoman pull en-de), or --list shows what there is", 2)
+        fail("name a pair of languages (dragoman pull en-de), or list the models (--list)", 2)
     store = models_store(models_dir)
     log_to_standard_error("%(message)s")
     if list_models:

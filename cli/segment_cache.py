@@ -12,11 +12,11 @@ from typing import IO, Any, Self
 class SegmentCache:
     """A file beside the output, with a line for each translation.
 
-    A run that was killed, and is started again, goes on from it. Keys are hashes of the text and of
+    A run that was killed resumes from it. Keys are hashes of the text and of
     all that its translation depends on, so that another model or other options find nothing.
 
     Args:
-        depends_on: what translations depend on, as JSON values.
+        depends_on: settings that translations depend on, as JSON values.
 
     Attributes:
         num_found: translations that an earlier run left.

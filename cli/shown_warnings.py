@@ -16,7 +16,7 @@ _WORDS = {
     "place": "at the end, as its place is not known",
     "quotes": "quotation marks lost or added",
     "signs": "signs lost or added",
-    "character": "a character that is none",
+    "character": "an invalid character",
     "repetition": "repeats itself",
     "length": "much too short or long",
 }

@@ -26,7 +26,7 @@ ModelsDirectory = Annotated[
     typer.Option(
         "--models-dir",
         metavar="DIR",
-        help="Where pulled models are kept.",
+        help="Folder of pulled models.",
         envvar="DRAGOMAN_MODELS_DIR",
         show_default="$XDG_CACHE_HOME/dragoman or ~/.cache/dragoman",
     ),
@@ -63,7 +63,7 @@ def bundles_of(
 
     Args:
         directory: the store; None for the usual one.
-        models_url: where missing ones are pulled from; "" for Mozilla's bucket.
+        models_url: URL to pull missing models from; "" for Mozilla's bucket.
 
     Raises:
         StartupError: a model is missing; says how to get it.
@@ -87,7 +87,7 @@ def bundles_of(
 
 
 def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None:
-    """Pull in a process of its own: the server's would keep the memory that an import needs.
+    """Pull in a separate process, which frees the memory that an import needs.
 
     Its lines are logged, in the format of the server's log.
     """

@@ -48,7 +48,7 @@ def translate_file(
     """Translate a document, and keep its structure.
 
     Formats: .txt, .html, .md, .srt, .po, .xliff, .docx and .odt. It is read and written here, so
-    that it may be larger than a server accepts. After an interruption, the same command goes on
+    that it may be larger than a server accepts. After an interruption, the same command resumes
     where it stopped: translations are kept in a file beside the output until it is complete.
     """
     from cli.segment_cache import SegmentCache

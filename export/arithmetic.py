@@ -34,7 +34,7 @@ class Linear:
     Attributes:
         non_negative: elements of `states` below zero count as zero. A precision that can read the
             states in this way needs no separate ReLU.
-        steps: if the model prescribes them.
+        steps: prescribed steps; None without any.
     """
 
     states: str
@@ -78,7 +78,7 @@ class Arithmetic(Protocol):
         ...
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """The end of a sublayer: residual + linear, and that sum normalised."""
+        """End a sublayer: add `residual` to the linear map, and normalise the sum."""
         ...
 
     def project_to_vocabulary(
@@ -91,22 +91,22 @@ class Arithmetic(Protocol):
         ...
 
     def project_to_columns(self, states: str, width: int, steps: FixedSteps | None = None) -> str:
-        """states [rows, 1, D] times columns that are inputs of the graph: [rows, 1, columns].
+        """Multiply states [rows, 1, D] by columns that are inputs of the graph: [rows, 1, columns].
 
-        Adds the inputs `columns` [D, columns], of 8 bits uint8 with `column_scales` float32
-        [columns], and `column_bias` float32 [columns].
+        Adds the inputs `columns` [D, columns] and `column_bias` float32 [columns]; and
+        `column_scales` float32 [columns] if columns are uint8.
         """
         ...
 
     def output_columns(
         self, table: Float32, token_ids: str, steps: FixedSteps | None = None
     ) -> None:
-        """Adds the outputs that `project_to_columns` takes, but for the bias: columns of a table.
+        """Adds columns of a table as outputs, which `project_to_columns` of another graph reads.
 
         Args:
             table: the output projection [V, D].
             token_ids: tokens [n] to return the columns of.
-            steps: if the model prescribes them.
+            steps: prescribed steps; None without any.
         """
         ...
 
@@ -140,7 +140,7 @@ class Float32Arithmetic:
         )
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """Two plain additions and LayerNormalization.
+        """Add and normalise with two additions and LayerNormalization.
 
         On a CPU these take a sixth of the time of SkipLayerNormalization, whose sums are not
         vectorised (28 against 165 microseconds for 64 rows of 512).
@@ -197,7 +197,7 @@ class Float16Arithmetic(Float32Arithmetic):
         return super().constant(array)
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """One SkipLayerNormalization: on a GPU, fewer kernels are faster."""
+        """Add and normalise with one SkipLayerNormalization: fewer kernels are faster on a GPU."""
         normalized, _, _, total = self._graph.multi_op(
             "SkipLayerNormalization",
             residual,

@@ -113,7 +113,7 @@ class _ShownAttention:
             value: the values of the columns, [1, H, S, K].
             name: the name of the output that gets the weights.
             columns: the number of columns, or the name of that dimension.
-            visible: which columns a row sees, broadcastable to [1, H, T, S]; "" for all.
+            visible: mask of the columns that a row sees, broadcastable to [1, H, T, S]; "" for all.
         """
         graph, dtype = self._layers.graph, self._layers.arithmetic.dtype
         scores = scaled_scores(self._layers, query, key, 4)
@@ -131,7 +131,7 @@ class _ShownAttention:
 
 
 def _encoder_attention(layers: Layers, packing: Packing, heads: str) -> Callable[[str, int], str]:
-    """The attention of the encoder's layers, for `encoder_stack`; shown, unless by hashing."""
+    """The attention of the encoder's layers, for `encoder_stack`; an output, except by hashing."""
     shown = _EncoderAttention(layers, packing, heads)
     if layers.config.encoder_attention != "lsh":
         return shown.attend_layer

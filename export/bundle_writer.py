@@ -60,7 +60,7 @@ class ExportSource:
         tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
             language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle unchanged.
+        provenance: origin of the weights; stored in the bundle unchanged.
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.
@@ -69,7 +69,7 @@ class ExportSource:
         directions: all directions of a multilingual model, whose tokenizer is for the two
             languages; None if these are the only ones.
         shortlist: the target tokens that a sentence may produce; None for all, always.
-        steps: of 8-bit numbers, as the model prescribes them; see `export.weights.Weights`.
+        steps: prescribed steps of 8-bit numbers; see `export.weights.Weights`.
     """
 
     config: ModelConfig
@@ -113,7 +113,7 @@ class ExportOptions:
     alignment_layer: int | None = None
 
     def check(self, shortlist_from: tuple[Path, Path] | None = None) -> None:
-        """Refuse what needs no look at the model, before that is read.
+        """Check the options, before the model is read.
 
         Args:
             shortlist_from: the texts to make a shortlist from, if any.

@@ -76,7 +76,7 @@ def templates_for(language: str, sentences: Sequence[str]) -> Sequence[str]:
 
 
 def numbered_templates(templates: Sequence[str], count: int) -> Iterator[tuple[str, list[int]]]:
-    """Templates, again and again, with the numbers of what takes their places."""
+    """Templates in an endless cycle, with the numbers of the things for their places."""
     for index in range(count):
         template = templates[index % len(templates)]
         first = _FIRST_NUMBERS[index // len(templates) % len(_FIRST_NUMBERS)]

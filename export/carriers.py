@@ -1,4 +1,4 @@
-"""Which carriers a model copies: measured on the network that a bundle is made of."""
+"""Measures which carriers a model copies, on the network of its bundle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def translate_with(model: Transformer, tokenizer: Tokenizer) -> Translate:
     """Greedy translation of sentences with a network.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         tokenizer: the tokenizer of the source language.
     """
     config = model.config
@@ -64,7 +64,7 @@ def measured_carriers(
     """The carriers that a model copies in at least half of some sentences, best first.
 
     Args:
-        templates: of its source language, as of `templates_for`.
+        templates: templates of its source language, from `templates_for`.
         num_sentences: sentences in which the best carriers are measured.
     """
     carriers: Sequence[Carrier] = CANDIDATES
@@ -87,7 +87,7 @@ def record_carriers(
     """Measure the carriers of a model, and put them into the manifest of its bundle.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         sentences: sentences of the proof, for languages without templates.
     """
     translate = translate_with(model, tokenizer)

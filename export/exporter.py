@@ -39,7 +39,7 @@ def export_checkpoint(
 
     Args:
         checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote, or a run's.
-        sentences: for the parity check; by default `export.parity.SENTENCES`.
+        sentences: sentences of the parity check; by default `export.parity.SENTENCES`.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.

@@ -37,27 +37,27 @@ class Comparison(Protocol):
         """The agreement, a dataclass with a text.
 
         Raises:
-            ExportError: the network translates otherwise; names the sentence.
+            ExportError: the network translates differently; names the sentence.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A model as its files say it is.
+    """A model as its files describe it.
 
     Attributes:
-        architecture: as people know it.
+        architecture: common name of the architecture.
         config: sizes and options of the network.
         model: the network, in evaluation mode.
         tokenizer: the tokenizer of the first direction.
-        directions: all that are imported.
+        directions: all imported directions.
         checksums: facts that identify the files.
         search: its authors' default search, fields of `SearchOptions` by name.
-        comparison: with an engine that reads the same files; None if there is none.
+        comparison: comparison with an engine that reads the same files; None if there is none.
         alignment_head: the head that was trained to align, if one was.
         shortlist: the target tokens that a sentence may produce, if its files say so.
-        steps: of 8-bit numbers, if its files prescribe them; see `export.weights.Weights`.
+        steps: prescribed steps of 8-bit numbers, if any; see `export.weights.Weights`.
     """
 
     architecture: str

@@ -40,7 +40,7 @@ class GraphBuilder:
     numbered in order of creation, so that equal calls give equal bytes.
 
     Args:
-        shared: takes the large constants; None keeps them in the graph.
+        shared: file for the large constants; None keeps them in the graph.
     """
 
     def __init__(self, name: str, shared: SharedWeights | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From a foreign model's files to a bundle that is proven to translate alike."""
+"""Imports a foreign model into a bundle, and proves that it translates alike."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Imported:
 
     Attributes:
         proof: parity of the bundle's graphs and the imported network; None if no proof was wanted.
-        agreement: of that network with another engine that reads the same files; None where it
-            isn't installed, or if no proof was wanted.
+        agreement: agreement of that network with another engine that reads the same files; None
+            where it isn't installed, or if no proof was wanted.
         reference: the name of that engine.
         directions: the bundle's directions.
         search: the bundle's default search, as `Bundle.search`.
@@ -71,7 +71,7 @@ def import_directory(
     Args:
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
-        sentences: to prove it on; by default `export.parity.SENTENCES`.
+        sentences: sentences of the proof; by default `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all, and the other engine
             may be compared with more. With 0, the bundle is not proven, which its provenance says,
             and its carriers are not measured.
@@ -79,7 +79,7 @@ def import_directory(
             nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
         on_progress: called during the proof, as in `export.parity.check_parity`.
-        origin: where the directory is from, for the bundle's provenance.
+        origin: origin of the directory, for the bundle's provenance.
         shortlist_from: files of sentences and of their translations, to make a shortlist from; by
             default the model's own, if it has one.
 
@@ -182,13 +182,13 @@ def _check_languages(languages: Sequence[str] | None) -> None:
 
 
 def _named(options: ExportOptions, path: Path, origin: Mapping[str, Any] | None) -> ExportOptions:
-    """With the model's own name, where no two languages make one."""
+    """The options with the model's own name, if no two languages make one."""
     own = str((origin or {}).get("hub", path.resolve().name))
     return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
 
 
 def _record(directory: Path, proof: ParityReport | None) -> None:
-    """Put the proof, and the shortlist's agreement that it found, into the manifest."""
+    """Put the proof and its agreement for the shortlist into the manifest."""
     proven = None
     if proof is not None:
         record_agreement(directory, proof.listed)

@@ -87,7 +87,7 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._graph.op("Add", scaled, self.constant(linear.bias))
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """GatedAdd scales the product's rows and adds it in one pass."""
+        """Add and normalise; GatedAdd scales the product's rows and adds it in one pass."""
         static = self._static_scale(linear.states, linear.steps, linear.non_negative)
         if static is not None:
             # Not Add, which the runtime would make part of a slow SkipLayerNormalization.

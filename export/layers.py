@@ -81,7 +81,7 @@ class Layers:
     def logits(self, states: str, *, to_choose: bool = False) -> str:
         """The float32 logits [..., V] of hidden states [..., D].
 
-        Those `to_choose` from have `NEVER` at the token that the model never chooses.
+        With `to_choose`, the token that the model never chooses has the logit `NEVER`.
         """
         bias = self.weights.output_bias()
         if bias is not None and to_choose and self.config.forbidden_id is not None:
@@ -129,7 +129,7 @@ class ResidualStream:
             self.states = layers.arithmetic.normalize(states, self._next_norm())
 
     def add(self, sublayer: Linear | str) -> None:
-        """Ends a sublayer, given its last projection, or its output if that is none."""
+        """End a sublayer with its last projection, or with its output if it has no projection."""
         arithmetic, norm = self._layers.arithmetic, self._next_norm()
         if isinstance(sublayer, Linear):
             total, self.states = arithmetic.add_and_normalize(self._residual, sublayer, norm)

@@ -25,7 +25,7 @@ class OnnxOutputs:
 
     Attributes:
         top_ids: [T, k] best tokens after each prefix of the target.
-        top_log_probabilities: [T, k] of these tokens.
+        top_log_probabilities: [T, k] log-probabilities of these tokens.
         scores: [T] log-probabilities of the target's tokens, from the scoring graph.
         attention: [T, S] attention weights, from the scoring graph.
     """
@@ -43,7 +43,7 @@ class OnnxGraphs:
     graph hold the same ones, so they are opened one after the other.
 
     Args:
-        bundle: has a scoring graph.
+        bundle: a bundle with a scoring graph.
     """
 
     def __init__(self, bundle: Bundle, threads: int) -> None:

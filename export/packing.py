@@ -1,4 +1,4 @@
-"""Positions of the tokens of a padded batch: all but attention runs without padding."""
+"""Packs the tokens of a padded batch, so that all but attention runs without padding."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Packing:
     padding costs little and counting the tokens would block the host, so everything is [B, S].
 
     Attributes:
-        last_positions: int32 [B], of each source's last token.
+        last_positions: int32 [B], position of each source's last token.
         padded_width: S as an int32 scalar.
-        mask: int32 [B, S], 1 at tokens; "" where nothing asks for it.
+        mask: int32 [B, S], 1 at tokens; "" if it is not needed.
         token_places: int64 [N], the flat place in [B * S] of each token; "" without packing.
         tokens_at: int64 [B, S], the token at each place (any token at padding); "" without packing.
     """

@@ -66,11 +66,12 @@ def check_parity(
     """Compare a bundle with the model that it was exported from.
 
     Args:
-        bundle: runs on the CPU, whatever device it is meant for.
-        model: in evaluation mode.
-        tolerance: by default that of the bundle's precision; for int8, if it is exceeded, the one
-            that follows from what rounding the weights alone changes (`export.rounding`).
-        threads: of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
+        bundle: the bundle; it runs on the CPU.
+        model: the network, in evaluation mode.
+        tolerance: accepted differences; by default those of the bundle's precision; for int8, if
+            they are exceeded, those that follow from rounding the weights alone
+            (`export.rounding`).
+        threads: threads of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
         on_progress: called with a stage, the number of finished sentences and of all sentences.
 
     Raises:

@@ -13,9 +13,10 @@ from export.onnx_outputs import OnnxOutputs
 from export.shortlists import ShortlistAgreement
 from export.torch_outputs import ForcedTranslation, TorchOutputs
 
-# A difference of so many times the tolerance fails the check even in a single sentence.
+# A difference of this many times the tolerance fails the check even in a single sentence.
 _GROSS = 2.0
-# If so many of the differing sentences begin to differ at a near-tie, the checkpoint is the cause.
+# If this share of the differing sentences begin to differ at a near tie, the cause is the
+# checkpoint.
 _MOSTLY = 0.75
 _REMEDY = "use --precision fp32, or report a defect if this is fp32"
 _DEVIATIONS = 1.645  # 95 % of a normal distribution lie below
@@ -23,7 +24,7 @@ _DEVIATIONS = 1.645  # 95 % of a normal distribution lie below
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a precision may be from the checkpoint.
+    """The accepted differences between a precision and the checkpoint.
 
     Attributes:
         largest: limit for each log-probability among a position's best tokens.
@@ -93,11 +94,12 @@ class SentenceDifferences:
     """Differences between bundle and checkpoint in one sentence of T target tokens.
 
     Attributes:
-        differences: [T, k] of log-probabilities, absolute.
+        differences: [T, k] absolute differences of log-probabilities.
         gaps: [T] the checkpoint's log-probability of its best token minus that of the bundle's.
-        margins: [T] the same for the checkpoint's second best token.
-        score_difference: the largest of the scoring graph's log-probabilities.
-        attention_difference: the mean of the scoring graph's attention weights.
+        margins: [T] the checkpoint's log-probability of its best token minus that of its second
+            best.
+        score_difference: largest difference of the scoring graph's log-probabilities.
+        attention_difference: mean difference of the scoring graph's attention weights.
     """
 
     differences: npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from export.layers import Layers
 def recurrent_step(
     graph: GraphBuilder, past: str, forget: str, candidate: str, output: str | None = None
 ) -> str:
-    """The state after a position, f c + (1 - f) x, as x + f (c - x): an operator less."""
+    """The state after a position, f c + (1 - f) x, as x + f (c - x): one operator fewer."""
     difference = graph.op("Sub", past, candidate)
     scaled = graph.op("Mul", forget, difference)
     return graph.op("Add", candidate, scaled, output=output)
@@ -22,7 +22,8 @@ def recurrent_step(
 def recurrence_of_all(layers: Layers) -> Callable[[str, int], str]:
     """The sublayer over all target positions of one sentence: [T, D] -> [T, D].
 
-    With the operators of a decoder step, one position after another, so that states have its bits.
+    It uses the operators of a decoder step, one position after another, so that states are equal
+    bit for bit.
     """
     graph, dtype, width = layers.graph, layers.arithmetic.dtype, layers.config.d_model
     step = GraphBuilder("position")

@@ -1,4 +1,4 @@
-"""The error of rounding a network's weights to 8 bits alone: a yardstick for its int8 graphs."""
+"""Measures the error of rounding only a network's weights to 8 bits, to judge its int8 graphs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _MOST = 0.2
 
 @dataclass(frozen=True)
 class RoundingDifferences:
-    """How the network with rounded weights differs from the exact network, as in `Tolerance`.
+    """Differences between the network with rounded weights and the exact one, as in `Tolerance`.
 
     Attributes:
         mean, largest: differences between log-probabilities, in nats, over the best tokens of the
             rounded network.
-        gap: by how many nats, at most, the exact network prefers another token to the one that the
-            rounded network prefers.
+        gap: largest loss in nats, by the exact network's log-probabilities, of the rounded
+            network's best token against the exact network's.
         identical: share of sentences in which both networks prefer the same tokens everywhere.
     """
 
@@ -51,7 +51,7 @@ class RoundingDifferences:
         return self.mean <= _MOST
 
     def widened(self, tolerance: Tolerance) -> Tolerance:
-        """The tolerance for a network of which rounding changes more than usual."""
+        """The tolerance for a network that rounding changes more than usual."""
         return dataclasses.replace(
             tolerance,
             mean=max(tolerance.mean, _FACTOR * self.mean),
@@ -67,7 +67,7 @@ def rounding_differences(
     """Force translations through the network and through one with rounded matrices.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         num_best: tokens of each position to compare.
     """
     differences, gaps = [], []
@@ -97,7 +97,7 @@ def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Itera
     """Round the inputs of linear maps to 8 bits by prescribed steps, as int8 graphs do.
 
     Args:
-        steps: by the names of the maps; others stay as they are.
+        steps: prescribed steps by names of maps; other maps stay as they are.
     """
     handles = []
     for name, module in model.named_modules():

@@ -27,7 +27,7 @@ class SharedWeights:
     """Writes the large constants of graphs as these are built: a context manager.
 
     Args:
-        file: to write; the graphs must be in the same directory.
+        file: file to write; the graphs must be in the same directory.
     """
 
     def __init__(self, file: Path) -> None:

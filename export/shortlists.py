@@ -20,14 +20,14 @@ from model.data.lexicon import shortlist_from
 
 @dataclass(frozen=True)
 class ShortlistAgreement:
-    """How far greedy translations with a shortlist are those with the whole vocabulary.
+    """The agreement of greedy translations with a shortlist and with the whole vocabulary.
 
     A translation is the same if all of its tokens are listed, and only then.
 
     Attributes:
         num_identical: sentences with the same translation.
         num_tokens: tokens of the translations with the whole vocabulary.
-        num_listed: those among them that are listed.
+        num_listed: number of listed tokens among them.
         mean_length: mean length of a sentence's list.
     """
 
@@ -38,7 +38,7 @@ class ShortlistAgreement:
     mean_length: float
 
     def __str__(self) -> str:
-        """In words."""
+        """The agreement in words."""
         listed = 100 * self.num_listed / max(1, self.num_tokens)
         return (
             f"with the shortlist ({self.mean_length:,.0f} tokens for a sentence), "
@@ -50,11 +50,11 @@ class ShortlistAgreement:
 def with_shared_pieces(
     shortlist: Shortlist, source_pieces: Sequence[str], target_pieces: Sequence[str], size: int
 ) -> Shortlist:
-    """The shortlist with each source piece in its own list, for names and numbers to be copied.
+    """The shortlist with each source piece in its own list, so that names can be copied.
 
     Args:
         source_pieces: pieces of the source vocabulary, by id.
-        target_pieces: the same of the target vocabulary.
+        target_pieces: pieces of the target vocabulary, by id.
         size: the network's number of source tokens, at least the number of source pieces.
     """
     target_of = {piece: token for token, piece in enumerate(target_pieces)}
@@ -94,8 +94,8 @@ def shortlist_for(
     Args:
         checkpoint: the folder of the checkpoint.
         texts: as in `shortlist_from_text`.
-        tokenizer: as there.
-        config: as there.
+        tokenizer: as in `shortlist_from_text`.
+        config: as in `shortlist_from_text`.
 
     Raises:
         ExportError: a file can't be read, or the texts have no usable pairs of lines.

@@ -58,7 +58,7 @@ def translate(
     """Translate every source greedily.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         sources: token ids, each ending with EOS.
         on_progress: called after each batch with the number of its sentences.
         start_ids: every translation begins with these: the token of its language.

@@ -25,9 +25,8 @@ class Weights:
 
     Args:
         arrays: a state dict.
-        shared: where graphs that are built from them leave their large constants, if not in
-            themselves.
-        steps: those that the model prescribes, by the names of linear maps and embeddings.
+        shared: file for the large constants of graphs; None to keep them in the graphs.
+        steps: prescribed steps, by the names of linear maps and embeddings.
 
     Raises:
         ExportError: from every method, for an array that is missing, misshapen or not finite.
@@ -60,7 +59,7 @@ class Weights:
         return array
 
     def steps(self, *names: str) -> FixedSteps | None:
-        """The prescribed steps of several maps of the same states as one, if all have some."""
+        """The prescribed steps of several maps with equal inputs as one; None if a map has none."""
         found = [self._steps[name] for name in names if name in self._steps]
         if len(found) < len(names):
             return None

@@ -32,7 +32,7 @@ class InvalidArgumentError(DragomanError):
 
     Attributes:
         field: the invalid field, such as `contents[3]` or `max_new_tokens`.
-        description: what is wrong with the field, and its limit.
+        description: error of the field, and its limit.
     """
 
     def __init__(self, field: str, description: str) -> None:

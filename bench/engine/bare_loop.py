@@ -78,7 +78,7 @@ class BareLoop:
             self._bind(self._io.bind_output, item.name, array)
 
     def run(self, positions: Sequence[int]) -> float:
-        """Step once at each of the positions; seconds for all."""
+        """Step once at each of the positions; returns the seconds for all."""
         where = self.arrays["positions"]
         started = time.perf_counter()
         for position in positions:

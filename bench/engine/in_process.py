@@ -62,7 +62,7 @@ class StepClock:
 
     @property
     def limits(self) -> RunnerLimits:
-        """The wrapped runner's."""
+        """Limits of the wrapped runner."""
         return self._runner.limits
 
     def execute(self, plan: StepPlan) -> StepOutput:
@@ -95,12 +95,12 @@ class LaneClocks:
 
     @property
     def limits(self) -> RunnerLimits:
-        """The wrapped runner's."""
+        """Limits of the wrapped runner."""
         return self._runner.limits
 
     @property
     def lanes(self) -> Sequence[LaneRunners]:
-        """The wrapped runner's, with clocks."""
+        """Lanes of the wrapped runner, with clocks."""
         return self._lanes
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
@@ -134,8 +134,8 @@ class ClosedLoop:
     """A closed loop: each user sends a request when its last one was answered.
 
     Attributes:
-        users: how many.
-        seconds, warmup: measured, and before that not measured.
+        users: number of users.
+        seconds, warmup: duration of the measurement and of the warm-up before it.
     """
 
     users: int
@@ -150,9 +150,10 @@ async def measure(
 
     Args:
         bundle: the speed model's bundle.
-        texts: for the closed loop.
+        texts: texts of the closed loop.
         loop: the closed loop.
-        blocks: of steps, of the engine and of the bare loop in turn, for each number of rows.
+        blocks: number of blocks of steps for each number of rows; the engine and the bare loop take
+            turns.
     """
     runner = cpu_runner(bundle, max(64, loop.users), SessionSettings())  # as `dragoman serve`
     timed = LaneClocks(runner) if isinstance(runner, OnnxLanes) else StepClock(runner)
@@ -238,11 +239,11 @@ async def _closed_loop(
 def main(
     bundle: Annotated[Path, typer.Option(help="A bundle of the speed model.")],
     texts: Annotated[Path, typer.Option(help="Texts for it, one a line.")],
-    output: Annotated[Path, typer.Option(help="A JSON file for what was measured.")],
-    users: Annotated[int, typer.Option(help="Of the closed loop.")] = 64,
-    seconds: Annotated[float, typer.Option(help="Of the closed loop.")] = 10.0,
-    warmup: Annotated[float, typer.Option(help="Of the closed loop, before them.")] = 3.0,
-    blocks: Annotated[int, typer.Option(help="Of 100 steps, for each number of rows.")] = 2,
+    output: Annotated[Path, typer.Option(help="A JSON file for the results.")],
+    users: Annotated[int, typer.Option(help="Users of the closed loop.")] = 64,
+    seconds: Annotated[float, typer.Option(help="Duration of the closed loop.")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="Duration of its warm-up.")] = 3.0,
+    blocks: Annotated[int, typer.Option(help="Blocks of 100 steps, for each number of rows.")] = 2,
 ) -> None:
     """Measure, and write the result to a file."""
     loaded = Bundle.load(bundle)

@@ -90,7 +90,7 @@ def _capacity(suite: Suite) -> None:
 
 
 def choose(measurements: list[Measurement], names: str) -> list[Measurement]:
-    """The measurements that are named, with commas between; all if none is.
+    """The measurements in a list of names with commas; all for an empty list.
 
     Raises:
         LoadError: there is no such part.
@@ -115,12 +115,12 @@ def main(
         Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-engine.")
     ] = None,
     parts: Annotated[str, typer.Option(help="Only these, with commas between. Default: all.")] = "",
-    work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
+    work: Annotated[Path, typer.Option(help="Folder in which models are made.")] = WORK,
     checkpoint: Annotated[
         Path, typer.Option(help="The trained model that is measured.")
     ] = SHIPPED_CHECKPOINT,
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
-    size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
+    size: Annotated[str, typer.Option(help="Size of the speed model: base, or small.")] = "base",
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Seconds instead of minutes, to check that it runs.")
     ] = False,

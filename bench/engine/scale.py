@@ -64,7 +64,7 @@ class Serving:
 
 
 def graph_costs(bundle: Bundle, texts: list[str]) -> dict[str, Any]:
-    """The costs of the graphs: times of their thread, which other programs hardly change."""
+    """The costs of the graphs in CPU time, which other programs hardly change."""
     tokenizer, config = bundle.tokenizer(), bundle.config
     sources = [(*tokenizer.encode(text), config.eos_id) for text in texts][: max(_ROWS)]
     sources = list(itertools.islice(itertools.cycle(sources), max(_ROWS)))
@@ -137,7 +137,7 @@ def _is_model(pid: int) -> bool:
 
 
 def measure(server: Running, texts: list[str], plan: LoadPlan) -> dict[str, Any]:
-    """Put a server under a load; figures for the report. Percentiles are None with few answers."""
+    """Put a server under a load; returns figures for the report, None for unknown percentiles."""
 
     def page() -> dict[str, float]:
         with urllib.request.urlopen(server.metrics_url) as response:

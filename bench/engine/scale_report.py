@@ -166,7 +166,7 @@ def _median(lines: Iterable[_Line], name: str) -> float:
 
 
 def _milliseconds(lines: Sequence[_Line], name: str) -> str:
-    """The median of a latency; nothing if a round had too few answers for it."""
+    """The median of a latency; "" if a round had too few answers for it."""
     if any(line[name] is None for line in lines):
         return ""
     return f"{1e3 * _median(lines, name):.0f}"

@@ -36,7 +36,7 @@ class Costs:
     Attributes:
         step: duration of a step, by its number of rows.
         encode: duration of an encode, by its number of sources.
-        parallel: part of a step that more threads share: 0 for none, 1 for all of it.
+        parallel: share of a step that several threads can divide, from 0 to 1.
         python: time of a sentence in the model's process besides its graphs.
         server: time of a call in the server's process.
         client: time of a call in the load generator.
@@ -55,7 +55,7 @@ class Costs:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Costs:
-        """From plain JSON values, whose keys are texts."""
+        """The costs from plain JSON values, which have strings as keys."""
         tables = {
             name: {int(count): seconds for count, seconds in values[name].items()}
             for name in ("step", "encode")
@@ -101,7 +101,7 @@ class _Worker:
 
     Attributes:
         width: number of cores that it keeps busy.
-        speed: how much faster it is than one thread.
+        speed: speed relative to one thread.
         left: seconds of its work that are left; infinity while it is idle.
         busy_seconds: time in which it had work, also while it waited for a core.
         work_seconds: time of cores that it used.
@@ -259,7 +259,7 @@ class Simulation:
         self._sends.append(None)
 
     def run(self, seconds: float) -> Prediction:
-        """Simulate so many seconds."""
+        """Simulate this number of seconds."""
         self._sends.extend([None] * self._users)
         start = _WARMUP * seconds
         while self._now < seconds:

@@ -46,7 +46,7 @@ class _Count:
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """Measure greedy and beam search by texts in flight, at depth 2 and for comparison 1."""
+    """Measure greedy and beam search with each number of texts in flight, at depths 2 and 1."""
     for beam_size in plan.beams:
         for concurrency in plan.concurrency:
             for depth in (2, 1) if beam_size == 1 else (2,):

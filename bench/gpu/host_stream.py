@@ -21,7 +21,7 @@ class HostStream(CudaStream):
         """Do nothing."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Allocate zeros; their address."""
+        """Allocate zeros, and return their address."""
         block = np.zeros(num_bytes, np.uint8)
         self._arrays[block.ctypes.data] = block
         return int(block.ctypes.data)
@@ -46,7 +46,7 @@ class HostStream(CudaStream):
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def new_event(self) -> int:
-        """Return an event; all have happened."""
+        """Return an event, which counts as past."""
         return 0
 
     def record(self, event: int) -> None:

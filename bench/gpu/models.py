@@ -26,7 +26,7 @@ class MeasuredModel:
 
     Attributes:
         name: "base", "big", "tiny" (of the smoke run) or "shipped".
-        bundle: in fp16, with graphs for GPUs.
+        bundle: bundle in fp16, with graphs for GPUs.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _write_speed_model(name: str, directory: Path, partial: Path) -> None:
 
 
 def _english() -> list[str]:
-    """Sentences as long as real ones: those of the parity check, one to three together."""
+    """Sentences with realistic lengths: those of the parity check, one to three together."""
     from export.parity import SENTENCES
 
     count = len(SENTENCES)

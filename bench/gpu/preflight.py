@@ -124,7 +124,7 @@ def _gpu() -> str:
 
 
 def main(directory: Path, device: str) -> int:
-    """Write preflight.json and print what is wrong; 0 if the benchmark can run."""
+    """Write preflight.json and print what is wrong. Returns 0 if the benchmark can run."""
     facts, fatal, optional = look(device)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "preflight.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

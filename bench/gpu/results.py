@@ -41,7 +41,7 @@ class PointLog:
             return False
         if time.monotonic() - self._started > self.seconds:
             print(
-                f"{self.file.stem}: no time left for {point}; the same command goes on", flush=True
+                f"{self.file.stem}: no time left for {point}; the same command resumes", flush=True
             )
             return False
         print(f"{self.file.stem}: {point}", flush=True)

@@ -23,7 +23,7 @@ _TOP_K = {1: "greedy", 8: "beam 4"}
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """Time steps at every batch size; the largest takes part in every run's memory."""
+    """Time steps at every batch size, in a runner with memory for the largest."""
     sources = model.sources()
     for captures in (True, False):
         wanted = [
@@ -87,9 +87,9 @@ def _chained(rows: int, position: int, k: int) -> StepPlan:
 
 
 def profile(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """The time of a step without graphs by operator, from ONNX Runtime's profiler.
+    """The time of each operator of a step without CUDA graphs, from ONNX Runtime's profiler.
 
-    Its times are those of launching, not of computing: long ones show what waits for the host.
+    These are times of launching, not of computing: long ones show operators that wait for the host.
     """
     for rows in (min(plan.rows), max(plan.rows)):
         if not results.wants(model=model.name, rows=rows):

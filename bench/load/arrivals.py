@@ -1,8 +1,8 @@
 """Arrival times of an open loop, drawn before the run.
 
-It is fixed in advance, so that a slow server cannot slow the arrivals down. Latency counts from
-these times: measured from the moment of sending, a stall would hide all the requests that it kept
-from being sent ("coordinated omission", Gil Tene, "How NOT to Measure Latency", 2013).
+The schedule is fixed in advance, so that a slow server cannot slow the arrivals down. Latency
+counts from these times: measured from the moment of sending, a stall would hide all the requests
+that it kept from being sent ("coordinated omission", Gil Tene, "How NOT to Measure Latency", 2013).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def arrival_times(
         kind: "poisson" has exponential gaps (independent users), "constant" equal ones, "gamma"
             gaps of a gamma distribution.
         rate: mean arrivals a second.
-        duration: seconds.
+        duration: duration in seconds.
         burstiness: for "gamma", the variance of a gap over its squared mean: 1 is Poisson, more is
             burstier, less is more even. (The shape parameter, which vLLM's benchmark calls
             burstiness, is its reciprocal.)

@@ -26,7 +26,7 @@ from bench.load.units import Slo
 from model.training.signals import on_stop_signal
 
 TRIAL_SECONDS = 60.0
-"""How long a trial usually lasts at least."""
+"""Usual least duration of a trial in seconds."""
 ESTIMATE_USERS = 32
 """Users of the closed loop before the search."""
 _ESTIMATE_SECONDS = 5.0
@@ -95,7 +95,7 @@ class Trial:
     Attributes:
         rate: requests a second.
         kept: whether the target was met; None if the trial does not tell.
-        why: what broke it, or why the trial does not tell; "" if it was kept.
+        why: reason why it was missed, or why the trial does not tell; "" if it was met.
     """
 
     rate: float
@@ -117,8 +117,8 @@ class Capacity:
     """The result of a search.
 
     Attributes:
-        rate: the highest rate that kept it, in requests a second; None if none did.
-        ended_early: why the search was broken off; "" if it was not.
+        rate: the highest rate that met the target, in requests a second; None if none did.
+        ended_early: reason why the search was broken off; "" if it was not.
     """
 
     slo: Slo
@@ -141,7 +141,7 @@ class CapacityTest:
     """Runs a search.
 
     Attributes:
-        session: what the trials have in common; has a latency target.
+        session: settings that all trials share, with a latency target.
         plan: plan of the trials, with their shortest duration. The search begins at an open loop's
             rate; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
@@ -193,7 +193,7 @@ class CapacityTest:
         return Capacity(self.session.slo, capacity_of(trials), trials, ended_early)
 
     def _start(self, observer: Callable[[RunProgress], bool]) -> tuple[float, str]:
-        """The rate to begin with; why the search can't begin, or ""."""
+        """The rate to begin with, and the reason why the search can't begin, or ""."""
         if self.plan.rate is not None:
             return self.plan.rate, ""
         plan = dataclasses.replace(self.plan, duration=_ESTIMATE_SECONDS, warmup=0.0)
@@ -213,7 +213,7 @@ class CapacityTest:
         observer: Callable[[RunProgress], bool],
         on_trial: Callable[[Trial], None],
     ) -> str:
-        """Make trials until the capacity is known; why they ended before, or ""."""
+        """Make trials until the capacity is known; returns the reason for an earlier end, or ""."""
         num_unknown = 0
         while (rate := search.next()) is not None:
             if problem := self._objection(rate, len(trials)):
@@ -237,7 +237,7 @@ class CapacityTest:
         return ""
 
     def _objection(self, rate: float, num_trials: int) -> str:
-        """Why a trial at a rate is not made; "" if it is."""
+        """The reason why a trial at a rate is not made; "" if it is."""
         if num_trials == self.max_trials:
             return f"no end after {self.max_trials} trials"
         if self._seconds(rate) > self.max_trial_seconds:
@@ -248,7 +248,7 @@ class CapacityTest:
         return ""
 
     def _seconds(self, rate: float) -> float:
-        """How long a trial is measured."""
+        """The measured duration of a trial."""
         assert self.session.slo is not None, "checked"
         least = self.session.slo.min_samples
         # Enough that chance does not leave too few samples.
@@ -305,7 +305,7 @@ class _Watch:
 
 
 def judge(results: Results) -> Trial:
-    """Whether a trial met its target; if not, or if that can't be told, why."""
+    """Whether a trial met its target, with the reason if it did not or if that is unknown."""
     summary = results.summary()
     slo, rate = results.slo, results.run.plan.rate
     assert slo is not None, "a capacity test has one"
@@ -347,7 +347,7 @@ def _errors(summary: Summary) -> str:
 
 
 def _reason_to_end(results: Results) -> str:
-    """Why a trial does not tell whether the target was met; "" if it does."""
+    """The reason why a trial does not tell whether the target was met; "" if it does."""
     broken_off = results.run.broken_off
     if broken_off and broken_off != "stopped":
         return broken_off

@@ -1,9 +1,9 @@
 """Comparison of two runs: whether they differ beyond their noise.
 
-Requests of one moment share a queue, so their latencies are anything but independent, and an
-ordinary bootstrap would be far too sure of itself. Here whole stretches of time are drawn with
-replacement: the circular block bootstrap (Politis and Romano, 1992). Where each side has several
-runs, runs are drawn first, so that what differs from run to run counts too.
+Requests of one moment share a queue, so their latencies are not independent, and the intervals of
+an ordinary bootstrap would be too small. Here whole stretches of time are drawn with replacement:
+the circular block bootstrap (Politis and Romano, 1992). Where each side has several runs, runs are
+drawn first, so that what differs from run to run counts too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Measured:
 
 
 Statistic = Callable[[Floats, Floats, float], float]
-"""Of latencies (NaN: not answered), tokens, and seconds."""
+"""Figures from latencies (NaN: not answered), tokens, and seconds."""
 
 
 def _percentile(percentile: float) -> Statistic:
@@ -107,7 +107,7 @@ class Difference:
         a, b: its value on either side.
         ratio: b / a; None where a is 0.
         low, high: the interval of b - a that holds the true difference with `CONFIDENCE`.
-        beyond_noise: whether that interval leaves 0 out.
+        beyond_noise: whether that interval excludes 0.
         enough: False if there are too few samples to say; then there is no interval.
     """
 
@@ -120,7 +120,7 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """How many times a is b."""
+        """The ratio of b to a; None where a is 0."""
         return self.b / self.a if self.a else None
 
     @property
@@ -133,7 +133,7 @@ def read_side(directory: Path) -> list[Results]:
     """A run, or all runs in the directories below.
 
     Raises:
-        ResultsError: there is none.
+        ResultsError: there is no run.
     """
     if (directory / RUN_FILE).exists():
         return [read_results(directory)]

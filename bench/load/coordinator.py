@@ -18,7 +18,7 @@ from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 from model.training.signals import on_stop_signal
 
 INTERRUPTED = "interrupted"
-"""Why a run was broken off that Ctrl-C or SIGTERM ended."""
+"""The reason of a run that Ctrl-C or SIGTERM ended."""
 
 _START_DELAY_SECONDS = 0.2
 _POLL_SECONDS = 0.25
@@ -35,7 +35,7 @@ class Coordinator:
     """One run of a plan.
 
     Args:
-        observer: is called several times a second.
+        observer: function that is called several times a second.
     """
 
     def __init__(self, plan: LoadPlan, texts: Sequence[str], observer: Observer) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from bench.load.sample import UNFINISHED, ReplySample, RequestSample
 
 FAILURE_PAUSE_SECONDS = 0.1
-"""How long a user of the closed loop waits after an error: a dead server answers in no time, and
+"""Pause of a closed loop's user after an error: a dead server answers in no time, and
 thousands of refusals a second would say nothing."""
 
 HEARTBEAT_SECONDS = 0.02
@@ -64,7 +64,7 @@ class Generator:
         """Run users; each sends the next request when its last one was answered.
 
         Args:
-            seconds: from the start; none is begun later.
+            seconds: time from the start, after which no request begins.
         """
         await asyncio.sleep(max(0.0, self._start - self._loop.time()))
         async with asyncio.TaskGroup() as group:

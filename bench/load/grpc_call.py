@@ -52,7 +52,7 @@ class LoadCall:
         """Connect before the first request.
 
         Raises:
-            ServerError: there is no answer.
+            ServerError: no server answers.
         """
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -173,7 +173,7 @@ def find_server(plan: LoadPlan) -> list[dict[str, str]]:
     """List the server's models, which also checks that there is a server.
 
     Raises:
-        ServerError: there is none, or it is not one of ours.
+        ServerError: no server answers, or it is not a Dragoman server.
     """
 
     async def ask() -> list[dict[str, str]]:

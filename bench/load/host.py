@@ -20,7 +20,7 @@ class HostTimes:
         busy: time of all processes and the kernel.
         stolen: time in which a virtual machine was ready to run and its host did something else.
         own: time of this process, which is not the load generator's.
-        when: `time.monotonic`.
+        when: time of reading, by `time.monotonic`.
     """
 
     busy: float
@@ -51,7 +51,7 @@ def read_times(stat: Path = _STAT) -> HostTimes | None:
 
 
 def other_cores(spent: Mapping[str, Any], generator_seconds: float, server_cores: float) -> float:
-    """Cores that were kept busy, or stolen, by neither the server nor the generator.
+    """Cores that programs other than the server and the generator used, or the host stole.
 
     Args:
         generator_seconds: CPU time of the load generator.

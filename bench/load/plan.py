@@ -20,12 +20,12 @@ class LoadPlan:
     """One run. Exactly one of `rate` (open loop) and `concurrency` (closed loop) is set.
 
     Attributes:
-        server: "HOST:PORT".
-        tls: how to connect to it; None for plain text.
+        server: address, "HOST:PORT".
+        tls: TLS options of the connection; None for plain text.
         rate: arriving requests a second, independent of answers.
         concurrency: users; each sends the next request when its last one was answered.
         arrivals: distribution of the arrivals of an open loop.
-        burstiness: for gamma arrivals; see `arrivals.arrival_times`.
+        burstiness: burstiness of gamma arrivals; see `arrivals.arrival_times`.
         duration: seconds that are measured.
         warmup: seconds before them, that are not.
         timeout: seconds that a call may take.
@@ -36,7 +36,7 @@ class LoadPlan:
         source_language, target_language, model: as in the contract; "" is the server's choice.
         max_new_tokens, split_sentences: as in the contract; None is the server's choice.
         beam_size: hypotheses of the search; 1 is greedy.
-        early_stopping: when a beam is done, as in the contract; "" is the server's choice.
+        early_stopping: end of a beam search, as in the contract; "" is the server's choice.
 
     Raises:
         PlanError: a value can't be used; the message names the command line's argument.
@@ -121,7 +121,7 @@ class LoadPlan:
 
     @property
     def loop(self) -> str:
-        """Which loop it is, "open" or "closed"."""
+        """The kind of loop: "open" or "closed"."""
         return "closed" if self.rate is None else "open"
 
     @property

@@ -16,12 +16,12 @@ class ReplySample:
     """The outcome of a call.
 
     Attributes:
-        code: the name of the gRPC code; a text's own error makes the whole call that.
-        message: what the server said, if it is an error.
+        code: name of the gRPC code: that of the call, or of a text that failed.
+        message: message of the server, if it is an error.
         first: the time of the first piece of text (streams only).
         gaps: seconds between one piece of text and the next (streams only).
-        source_tokens, target_tokens: read and generated, as the server says.
-        queue_seconds, compute_seconds: as the server says.
+        source_tokens, target_tokens: numbers of tokens read and generated, from the server.
+        queue_seconds, compute_seconds: durations from the server.
         retry_after: seconds of the server's retry hint; None without one.
     """
 
@@ -41,11 +41,11 @@ class RequestSample:
     """One request. Times are seconds from the beginning of the run, warm-up included.
 
     Attributes:
-        number: which request; the texts follow from it.
-        scheduled: when it was to be sent. In a closed loop that is when it was.
-        sent: when it was sent.
-        ended: when its answer, or its error, was there.
-        reply: how it ended; `reply.first` is in the same time.
+        number: number of the request, which determines its texts.
+        scheduled: time at which it was due; in a closed loop, time of sending.
+        sent: time of sending.
+        ended: time at which its answer or error arrived.
+        reply: outcome of the call; `reply.first` counts from the same beginning.
     """
 
     number: int
@@ -66,12 +66,12 @@ class RequestSample:
 
     @property
     def latency(self) -> float:
-        """Seconds from when it was to be sent to its end."""
+        """Seconds from the time at which it was due to its end."""
         return self.ended - self.scheduled
 
     @property
     def first_latency(self) -> float | None:
-        """Seconds from when it was to be sent to the first piece of text."""
+        """Seconds from the time at which it was due to the first piece of text."""
         return None if self.reply.first is None else self.reply.first - self.scheduled
 
 

@@ -111,8 +111,8 @@ class Scraper:
     """Scrapes once a second, in a thread of its own, until it is stopped.
 
     Attributes:
-        snapshots: what it has so far.
-        error: why the last scrape failed; "" if it did not.
+        snapshots: the scrapes so far.
+        error: reason why the last scrape failed; "" if it did not.
     """
 
     def __init__(self, url: str, start: float, ca: str | Path = "") -> None:
@@ -146,20 +146,20 @@ class ServerFigures:
     """The server's figures over the measured time; None where it does not report them.
 
     Attributes:
-        seconds: between the two scrapes that bound it.
+        seconds: time between the two scrapes at its ends.
         queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a row; percentiles
             are interpolated within the histogram's buckets, so rough.
-        rows_per_step: mean.
+        rows_per_step: mean number of rows in a step.
         steps_per_second: decoder steps.
         step_share, encode_share: share of the time spent in the two graphs.
         max_rows: rows that could step at the same time.
         row_use: mean share of them in use during a step.
         max_waiting: most sentences seen waiting.
-        target_tokens_per_second: written.
-        wasted_tokens: of calls that were cancelled or expired.
+        target_tokens_per_second: rate of written tokens.
+        wasted_tokens: tokens of calls that were cancelled or expired.
         padding_tokens: positions of sources computed that held no token; None if the server does
             not count them.
-        source_tokens: read by the model, of sentences that ended.
+        source_tokens: tokens that the model read, of sentences that ended.
         cpu_cores: cores kept busy.
         max_memory_bytes: most resident memory seen.
     """
@@ -184,7 +184,7 @@ class ServerFigures:
 
     @property
     def padding_share(self) -> float | None:
-        """Padding beside the tokens that the model read: 0 is none, 1 as much again."""
+        """Padding divided by the tokens that the model read."""
         return _ratio(self.padding_tokens, self.source_tokens)
 
 
@@ -231,7 +231,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
 
 
 def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[RequestSample]) -> str:
-    """Why the scraped metrics can't be those of the server that answered; "" if they may be.
+    """The reason why the metrics belong to another server than the one that answered, or "".
 
     That server has counted the tokens that it answered with. Another one, at the address where
     metrics are looked for by default, has not.

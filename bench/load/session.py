@@ -45,7 +45,7 @@ class Session:
 
     Attributes:
         slo: the latency target; None without one.
-        metrics_url: where the server's metrics are; None to leave them out.
+        metrics_url: URL of the server's metrics; None to leave them out.
         about: facts to store with the results.
     """
 
@@ -64,7 +64,7 @@ class Session:
 
         Args:
             output: a directory for the results; None to write nothing.
-            observer: is called several times a second; True ends the run.
+            observer: function that is called several times a second; True ends the run.
 
         Raises:
             ServerError: there is no server.

@@ -32,8 +32,8 @@ class Distribution:
     """Mean, maximum and percentiles of durations, in seconds.
 
     Attributes:
-        mean, max: None where there are none.
-        percentiles: by percentile ("99.9"); None where there are fewer samples than
+        mean, max: None without durations.
+        percentiles: values by percentile ("99.9"); None where there are fewer samples than
             `units.min_samples` asks for. From an HdrHistogram of 3 digits, so up to 0.1 % high.
     """
 
@@ -79,25 +79,26 @@ class Summary:
 
     Attributes:
         seconds: the measured time.
-        offered_rate: requests that were to be sent in it (open loop) or were (closed loop).
-        achieved_rate: requests answered in it.
-        num_requests, num_ok, num_unfinished: of those that were to be sent in it.
-        errors: of those, by gRPC code.
+        offered_rate: requests a second that were due (open loop) or sent (closed loop).
+        achieved_rate: requests a second that were answered.
+        num_requests, num_ok, num_unfinished: numbers of requests that were due in this time.
+        errors: numbers of failed requests, by gRPC code.
         error_messages: an example of each code.
         min_retry_after: the shortest "try again after" that came with an error; None without any.
-        latency: of those answered, from when they were to be sent.
-        latency_from_sending: the same from when they were sent, as a tool without a schedule
+        latency: latency of answered requests, from the time at which they were due.
+        latency_from_sending: latency from the time of sending, as a tool without a schedule
             measures it.
-        first_token, token_gap: of streams, to the first piece of text and between two pieces.
-        queue, compute: as the server reported them.
+        first_token, token_gap: times of streams to the first piece of text, and between two pieces.
+        queue, compute: durations from the server.
         goodput: answers a second within the target's time; None without a target.
         slo_kept: whether the target was met without an error; None without a target,
             or with too few samples to say.
-        drain_seconds: from the end of the load to its last answer.
-        texts_per_second, source_tokens_per_second, target_tokens_per_second: of what was answered.
-        problems: why the run is not valid; empty if it is.
-        send_lag: of those of an open loop, how much later than scheduled they were sent.
-        wake_lag: how much later than asked for the generator's event loop ran.
+        drain_seconds: time from the end of the load to the last answer.
+        texts_per_second, source_tokens_per_second, target_tokens_per_second: rates of
+            answered requests.
+        problems: reason why the run is not valid; empty if it is.
+        send_lag: delay of an open loop's requests behind their schedule.
+        wake_lag: delay of the wake-ups of the generator's event loop.
         generator_cpu: cores that the generator kept busy.
     """
 
@@ -148,9 +149,9 @@ class Run:
 
     Attributes:
         samples: every request that ended or was broken off, in the order of their ends.
-        lags: how late the generators' event loops were, in seconds.
-        seconds: how long it went on, warm-up included; less than planned if it was broken off.
-        broken_off: why it ended early; "" if it did not.
+        lags: delays of the generators' event loops, in seconds.
+        seconds: duration, warm-up included; less than planned if it was broken off.
+        broken_off: reason why it ended early; "" if it did not.
         cpu_seconds: CPU time of the generator's processes.
         num_scheduled: requests of an open loop that were to be sent in the measured time; None
             for a closed loop.

@@ -98,7 +98,7 @@ def server(figures: ServerFigures) -> Rows:
 
 
 def footnote() -> str:
-    """Why some percentiles are missing."""
+    """The reason why some percentiles are missing."""
     return (
         "A percentile p is shown from 10/(1-p) samples on: p50 from "
         f"{min_samples(50)}, p99 from {min_samples(99):,}, p99.9 from {min_samples(99.9):,}."

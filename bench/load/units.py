@@ -29,10 +29,10 @@ def parse_duration(text: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Slo:
-    """A latency target: this share of the requests is answered within so many seconds.
+    """A latency target: this share of the requests is answered within this many seconds.
 
     Attributes:
-        percentile: in (0, 100), such as 99.
+        percentile: a number in (0, 100), such as 99.
         seconds: the bound.
     """
 
@@ -52,7 +52,7 @@ def parse_slo(text: str) -> Slo:
     """Parse a latency target such as p99=500ms.
 
     Raises:
-        PlanError: it is none.
+        PlanError: it is not a latency target.
     """
     match = _SLO.fullmatch(text.strip())
     if match is None:

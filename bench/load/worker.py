@@ -54,14 +54,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Ready:
-    """From a worker: it is connected; or it failed, and why."""
+    """A message from a worker: it is connected, or the reason why it failed."""
 
     error: LoadError | None = None
 
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """From a worker: what ended since the last message."""
+    """A message from a worker: the samples since the last message."""
 
     samples: list[RequestSample] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class WorkerProgress:
 
 @dataclass(frozen=True)
 class Done:
-    """From a worker: it has sent its last message."""
+    """The last message of a worker."""
 
     cpu_seconds: float
 

@@ -48,7 +48,7 @@ class BatchBackend(Protocol):
     """Translates batches."""
 
     async def start(self) -> None:
-        """Get ready."""
+        """Prepare for translations."""
         ...
 
     async def translate(
@@ -68,7 +68,7 @@ class BatchPolicy:
 
     Attributes:
         max_batch: most sequences in a batch.
-        window_seconds: how long a sequence waits for others while a worker is free.
+        window_seconds: time that a sequence waits for others while a worker is free.
         num_workers: batches in progress at the same time.
         max_waiting: sequences that may wait; more are refused.
     """
@@ -85,8 +85,8 @@ class _Sequence:
 
     Attributes:
         generation: its reply channel.
-        admitted_at: when its batch began; None while it waits.
-        cancelled: why it is not wanted any more.
+        admitted_at: time at which its batch began; None while it waits.
+        cancelled: reason of its cancellation.
     """
 
     generation: Generation
@@ -143,16 +143,16 @@ class BatchEngine:
 
     @property
     def has_failed(self) -> bool:
-        """Never: a batch that fails fails alone."""
+        """Return False: a failed batch affects no other one."""
         return False
 
     @property
     def can_score(self) -> bool:
-        """Peers only translate."""
+        """Return False: peers only translate."""
         return False
 
     async def prepare_scoring(self, graph: str = "scoring") -> None:
-        """Refuse.
+        """Fail: peers only translate.
 
         Raises:
             FailedPreconditionError: always.
@@ -189,7 +189,7 @@ class BatchEngine:
         """Do nothing: a peer has no watchdog."""
 
     async def wait_until_ended(self) -> bool:
-        """Wait until `stop` is done; False, as it does not fail."""
+        """Wait until `stop` is done; returns False, since the engine does not fail."""
         await self._ended.wait()
         return False
 
@@ -208,7 +208,7 @@ class BatchEngine:
         """Let a call in, as `Engine.admit`.
 
         Raises:
-            ResourceExhaustedError: there is not a single place.
+            ResourceExhaustedError: no place is free.
             UnavailableError: it does not serve.
         """
         if not self._workers:
@@ -222,7 +222,7 @@ class BatchEngine:
     # --- what generations ask --------------------------------------------------------------------
 
     def stream(self, request_id: int) -> None:
-        """A batch has nothing to give before its end."""
+        """Do nothing: a batch has no tokens before its end."""
 
     def cancel(self, request_id: int, error: DragomanError) -> None:
         """Drop the request if it still waits; a batch in progress can't be left."""

@@ -16,7 +16,7 @@ from service.domain.requests import GenerationRequest
 
 ISA_VARIABLE = "CT2_FORCE_CPU_ISA"
 VOCABULARY_FILE = "shared_vocabulary.json"
-"""In a converted model's directory: the names of the tokens by id."""
+"""File in a converted model's directory with the names of the tokens by id."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ TranslateTexts = Callable[[Sequence[str]], list[str]]
 
 
 def fxtranslate(directory: Path, bundle: Bundle) -> TranslateTexts:
-    """The engine fxtranslate with the files of a student; one sentence after another."""
+    """The engine fxtranslate with the files of a student; it translates sentence by sentence."""
     engine: Any = importlib.import_module("fxtranslate")
     vocabularies = [file.read_bytes() for file in sorted(directory.glob("*vocab.*.spm"))]
     weights, lexicon = (_only(directory, name).read_bytes() for name in ("model.*", "lex.*"))
@@ -61,7 +61,7 @@ def installed() -> list[str]:
 
 
 class StudentBackend:
-    """One of `ENGINES` in processes of its own: fxtranslate keeps Python's lock.
+    """One of `ENGINES` in processes of its own, since fxtranslate holds Python's lock.
 
     Args:
         directory: the files of a student, as `dragoman export --format marian` writes them.

@@ -1,4 +1,4 @@
-"""Curves against a size on logarithmic axes, and the power that a cost grows with."""
+"""Curves on logarithmic axes, and the power with which a cost grows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def exponent(points: Points, fit_from: float) -> float:
         fit_from: the smallest x that counts; all count where fewer than two are as large.
 
     Returns:
-        Not a number where there are not two points at all.
+        The exponent; NaN with fewer than two points.
     """
     far = [point for point in points if point[0] >= fit_from]
     used = far if len(far) > 1 else points
@@ -30,7 +30,7 @@ def exponent(points: Points, fit_from: float) -> float:
 
 
 def cost_table(series: Mapping[str, Points], size: str, fit_from: float) -> list[str]:
-    """Markdown: a line a size, a column a series, and the exponents in the last line."""
+    """A Markdown table: a line for each size, a column for each series, and the exponents."""
     sizes = sorted({x for points in series.values() for x, _ in points})
     rows = [[size, *series], ["---:"] * (1 + len(series))]
     for x in sizes:
@@ -54,7 +54,7 @@ def plot(
     Args:
         series: points by name, ascending in x.
         labels: names of the x and the y axis.
-        notes: what stands behind a name, in brackets.
+        notes: notes behind the names, in brackets.
         log_y: a logarithmic y axis, too; or a linear one from zero.
     """
     drawn = [

@@ -28,7 +28,7 @@ a joint vocabulary of 8,000 pieces: news, so longer than chat."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 WORK = _ROOT / "build" / "bench"
-"""Where models are made."""
+"""The folder in which models are made."""
 
 SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 """The trained model that is measured beside the speed model."""
@@ -49,7 +49,7 @@ class Artifacts:
     Attributes:
         precision: "int8" or "fp32".
         converted: CTranslate2's model, in float32; it quantises when it loads.
-        texts: what to send, one a line.
+        texts: file with the texts to send, one a line.
     """
 
     name: str
@@ -181,10 +181,10 @@ class Models:
     """The models to measure, and where they are made.
 
     Attributes:
-        work: where models are made.
+        work: folder in which models are made.
         size: size of the speed model, "base" or "small".
         checkpoint: a trained model to measure as well; None for the speed model alone.
-        texts: for that, one a line.
+        texts: file with texts for the checkpoint, one a line.
     """
 
     work: Path = WORK

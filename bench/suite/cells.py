@@ -34,19 +34,19 @@ class RunFigures:
     """The figures of one run. Those of the server are None where it did not give them.
 
     Attributes:
-        requests_per_second, texts_per_second, tokens_per_second: answered.
+        requests_per_second, texts_per_second, tokens_per_second: rates of answers.
         num_ok: requests answered.
         errors: requests that failed, by gRPC code; a refusal is a failure.
         num_retry_hints: failures whose details say when to try again.
-        drain_seconds: from the end of the load to the last answer.
-        recovery_seconds: from the end of the load until no sentence waits for a row.
-        problems: why the run is not valid; empty if it is.
-        broken_off: why the run ended early; "" if it did not.
+        drain_seconds: time from the end of the load to the last answer.
+        recovery_seconds: time from the end of the load until no sentence waits for a row.
+        problems: reason why the run is not valid; empty if it is.
+        broken_off: reason why the run ended early; "" if it did not.
         other_cores: cores kept busy by neither server nor generator.
         queue_seconds: mean time that a sentence waited.
-        rows_per_step: mean.
-        padding_share: padding computed by the encoder, by tokens that it read.
-        wasted_tokens: of calls that ended without an answer.
+        rows_per_step: mean number of rows in a step.
+        padding_share: padding divided by the tokens that the encoder read.
+        wasted_tokens: tokens of calls that ended without an answer.
         cpu_cores: cores that the server kept busy.
         tokens_per_cpu_second: target tokens per second of the server's CPU time.
         memory_bytes: most resident memory of the server.

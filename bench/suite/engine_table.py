@@ -39,11 +39,11 @@ class Row:
     """A line of the table.
 
     Attributes:
-        floor, aim: least ratio allowed, and ratio aimed at.
-        more_is_better: whether the floor is the least or the most that will do.
-        ratio: ours by theirs; None if it was not measured.
+        floor, aim: least allowed ratio, and desired ratio.
+        more_is_better: whether a higher ratio is better.
+        ratio: our figure divided by theirs; None if it was not measured.
         ours, theirs: the two figures as text.
-        why_not: why there is no ratio though there was a measurement.
+        why_not: reason why a measurement gave no ratio.
     """
 
     name: str
@@ -113,7 +113,7 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
 
 
 def _named(models: Mapping[str, RawRuns], start: str) -> RawRuns:
-    """The runs of the model whose name starts so; none if there is no such model."""
+    """The runs of the model whose name starts with this; empty if there is no such model."""
     return next((raw for name, raw in models.items() if name.startswith(start)), {})
 
 
@@ -146,7 +146,7 @@ class _Wanted:
     """Floors and aims of a model's closed loops.
 
     Attributes:
-        unit, figure: what is counted, and its field in `RunFigures`.
+        unit, figure: counted unit, and its field in `RunFigures`.
         alone, few, many, late: floor and aim for the median latency of one client, for the
             throughput with 8 and with 64, and for the p99 with 64.
     """
@@ -242,7 +242,7 @@ def _capacity(directory: Path) -> Row:
 
 
 def _ended_early(file: Path) -> str:
-    """Why the result of a capacity search does not count; "" if it does."""
+    """The reason why the result of a capacity search does not count; "" if it does."""
     if not file.exists():
         return "did not end"
     facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -301,7 +301,7 @@ def _compared(
 
 
 def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
-    """The row with its failed requests; without a ratio where too many failed or a run is invalid.
+    """The row with its failed requests; it has no ratio if too many failed or a run is invalid.
 
     A system that answers fewer requests answers them faster, so its figures are not of the same
     work.

@@ -78,7 +78,8 @@ class SuitePlan:
         name: "quick", "full", "engine", "overload" or "smoke".
         beam_sizes: widths of the beams; 1 is greedy.
         closed, shares: the load points.
-        own_shares: of open loops for our own system alone, greedily, of our own throughput.
+        own_shares: shares of our own throughput, for open loops of our system alone with greedy
+            search.
         systems: the systems to compare; CTranslate2 gets its settings from the sweep.
         seconds, open_seconds, warmup: durations of closed-loop runs, open-loop runs and warm-ups.
         repetitions: alternating runs of the systems at each point.
@@ -89,8 +90,8 @@ class SuitePlan:
         max_trial_seconds: see `slo_percentiles`.
         capacity_resolution: resolution of the search for the capacity.
         max_other_cores: a run is repeated, at most twice, if other programs kept more cores busy.
-        sweep_first_samples: expected requests in the first rounds of an open loop's sweep,
-        sweep_samples: and in its last one, enough to score it by a percentile (see
+        sweep_first_samples: expected requests in the first rounds of an open loop's sweep.
+        sweep_samples: expected requests in its last round, enough to score it by a percentile (see
             `bench.suite.scoring`).
     """
 
@@ -128,7 +129,7 @@ class SuitePlan:
         ]
 
     def systems_at(self, load: Load) -> tuple[str, ...]:
-        """The systems measured there."""
+        """The systems measured at a load point."""
         return (OWN,) if load.of_own else self.systems
 
     def round_seconds(self, number: int, load: Load, reference: float) -> float:

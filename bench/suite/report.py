@@ -27,7 +27,7 @@ _HEADER = [
 
 
 def row(cell: Cell) -> list[str]:
-    """A cell as text: medians over its runs, percentiles of all together, of maxima the largest."""
+    """A cell as text: medians over its runs, pooled percentiles, and the largest of maxima."""
     invalid = sum(bool(run.problems) for run in cell.runs)
     memory = cell.median("memory_bytes")
     return [
@@ -55,9 +55,9 @@ class ModelFigures:
     """The figures of one model in one precision.
 
     Attributes:
-        references: what rates are shares of: "of" ("open" or "own"), "beam_size", "what", "rate".
+        references: reference rates: "of" ("open" or "own"), "beam_size", "what", "rate".
         agreements: "beam_size", "num_texts" and "num_different" translations of CTranslate2.
-        sweeps: what was tried of CTranslate2 by load: "rounds", "chosen", "candidates_from".
+        sweeps: tried settings of CTranslate2 by load: "rounds", "chosen", "candidates_from".
     """
 
     cells: Sequence[Cell]
@@ -72,8 +72,8 @@ class SuiteFigures:
 
     Attributes:
         benchmark: "quick", "full", "engine" and so on.
-        machine: where it was measured; empty before the first run has ended.
-        problems: what could not be measured, and why.
+        machine: description of the machine; empty before the first run has ended.
+        problems: failed measurements, with reasons.
         models: the figures by model and precision.
         engine: the engine's ratios; only of the engine benchmark.
     """

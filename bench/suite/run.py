@@ -63,12 +63,12 @@ def main(
     output: Annotated[
         Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-<name>.")
     ] = None,
-    work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
+    work: Annotated[Path, typer.Option(help="Folder in which models are made.")] = WORK,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A trained model to measure as well. Default: ours.")
     ] = None,
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
-    size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
+    size: Annotated[str, typer.Option(help="Size of the speed model: base, or small.")] = "base",
 ) -> None:
     """Run the suite and write its report. Ctrl-C stops it; the same command resumes."""
     if name not in PLANS:

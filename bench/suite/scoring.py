@@ -11,7 +11,7 @@ from bench.suite.points import Load
 
 
 class Yardstick(enum.Enum):
-    """The figures to compare settings by, best first for an open loop."""
+    """The figures by which settings are compared, best first for an open loop."""
 
     TOKENS = "tokens a second"
     P99 = "p99"

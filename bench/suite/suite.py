@@ -77,7 +77,7 @@ class Suite:
         """All systems at one load point, in turn, after a check that they translate alike.
 
         Args:
-            rate: what an open loop takes its share of.
+            rate: reference rate of an open loop, in requests a second.
         """
         systems = []
         for name in self.plan.systems_at(load):
@@ -145,8 +145,8 @@ class Suite:
     def best_peer(self, load: Load, rate: float) -> System:
         """CTranslate2 with the settings that serve this load best.
 
-        At the other shares of an open loop, only those are tried that the first round at
-        `MAIN_SHARE` left.
+        At the other shares of an open loop, only settings that passed the first round at
+        `MAIN_SHARE` are tried.
         """
         main = next((one for one in self.plan.shares if one == MAIN_SHARE), None)
         finalists = None
@@ -184,7 +184,7 @@ class Suite:
         finalists: Sequence[Settings] | None,
         num_rounds: int,
     ) -> tuple[list[list[dict[str, Any]]], list[Settings]]:
-        """The record of each round, and the settings that go on after the last."""
+        """The record of each round, and the settings that passed the last one."""
         sweep = self.plan.sweep
         candidates = list(finalists or sweep.candidates(load.concurrency))
         record: list[list[dict[str, Any]]] = []

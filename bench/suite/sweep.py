@@ -31,7 +31,7 @@ class Round:
 
     Attributes:
         seconds, warmup: duration and warm-up of each run, in seconds.
-        keep: how many go on to the next round; of the last, 1.
+        keep: number of settings for the next round; 1 for the last round.
     """
 
     seconds: float
@@ -44,7 +44,7 @@ class Sweep:
     """The settings to try, and the rounds.
 
     Attributes:
-        rounds: from the shortest runs to the longest.
+        rounds: the rounds, from the shortest runs to the longest.
     """
 
     settings: tuple[dict[str, Any], ...]
@@ -81,12 +81,12 @@ def sweep_settings(
     isas: tuple[str, ...],
     num_cores: int | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """CTranslate2's settings to try: workers and threads that use every core, by all others.
+    """CTranslate2's settings to try: workers and threads on all cores, with all other settings.
 
     Args:
-        windows_ms: how long the first sentence of a batch waits.
+        windows_ms: waits of a batch's first sentence, in milliseconds.
         isas: instruction sets; "" leaves the choice to CTranslate2.
-        num_cores: to share out; None for those that our own server takes.
+        num_cores: number of cores to share out; None for those that our own server takes.
     """
     cores = num_usable_cores() if num_cores is None else num_cores
     return tuple(
@@ -114,7 +114,7 @@ def distinct(settings: Sequence[Settings], most_in_flight: int | None) -> list[S
 
 
 def one_isa_each(settings: Sequence[Settings]) -> list[Settings]:
-    """One of each family that differs in the instruction set alone, the sets in turn."""
+    """One setting of each family that differs only in the instruction set; sets take turns."""
     return [
         family[place % len(family)] for place, family in enumerate(_families(settings).values())
     ]

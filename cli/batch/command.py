@@ -110,7 +110,7 @@ def batch(
 ) -> None:
     """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
 
-    Each row is translated exactly once. After an interruption, the same command goes on with the
+    Each row is translated exactly once. After an interruption, the same command resumes with the
     missing parts; OUTPUT.dragoman-job has the others until the job is complete. Equal texts are
     translated once. A row that can't be translated has no translation: OUTPUT.problems.jsonl has
     the reason, and the warnings of other rows. OUTPUT.manifest.json has checksums of all parts. The

@@ -41,7 +41,7 @@ class Rows:
     """Rows of a file.
 
     Attributes:
-        texts: for each column, the text of each row; None where there is nothing to translate.
+        texts: texts of all rows, for each column; None where there is nothing to translate.
         errors: reasons why rows can't be translated, by index.
         content: the rows as the format keeps them.
     """
@@ -56,10 +56,10 @@ class FileFormat(abc.ABC):
 
     @abc.abstractmethod
     def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
-        """The parts of a file, in order, which it has read once then.
+        """The parts of a file, in order. Reads the whole file once.
 
         Args:
-            file: at its beginning.
+            file: the file, at its beginning.
             digest: gets the whole content.
             part_rows: most rows of a part.
         """
@@ -79,9 +79,9 @@ class FileFormat(abc.ABC):
         """Write a part: its rows with translations.
 
         Args:
-            file: where to.
-            rows: from `read`.
-            translations: for each new column, the value of each row; None if there is none.
+            file: file to write the part to.
+            rows: rows that `read` returned.
+            translations: values of all rows, for each new column; None without a value.
             is_first: whether it is the file's first part.
         """
 
@@ -128,7 +128,7 @@ class TextLines(_LineFormat):
     """Plain text: a line is a row, and so is its translation."""
 
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """As `FileFormat.read`; the one column has any name."""
+        """See `FileFormat.read`; the one column has any name."""
         [column] = columns
         texts: list[str | None] = []
         errors = {}
@@ -143,7 +143,7 @@ class TextLines(_LineFormat):
     def write(
         self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
     ) -> None:
-        """As `FileFormat.write`; a row without a translation is an empty line."""
+        """See `FileFormat.write`; a row without a translation is an empty line."""
         [translated] = translations.values()
         for text in translated:
             file.write((text or "").replace("\n", " ").encode() + b"\n")
@@ -153,7 +153,7 @@ class JsonLines(_LineFormat):
     """JSON Lines (https://jsonlines.org): a row is an object, a column one of its members."""
 
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """As `FileFormat.read`."""
+        """See `FileFormat.read`."""
         lines = _lines(file, extent)
         texts: dict[str, list[str | None]] = {column: [] for column in columns}
         errors: dict[int, str] = {}
@@ -185,7 +185,7 @@ class JsonLines(_LineFormat):
     def write(
         self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
     ) -> None:
-        """As `FileFormat.write`; a line that is no object stays as it is."""
+        """See `FileFormat.write`; a line that is no object stays as it is."""
         for index, (line, row) in enumerate(rows.content):
             if row is not None:
                 new = {name: values[index] for name, values in translations.items()}
@@ -194,7 +194,7 @@ class JsonLines(_LineFormat):
 
 
 def _with_members(line: bytes, row: dict[str, Any], new: dict[str, str | None]) -> bytes:
-    """An object's line with further members; its own stay byte for byte if none is replaced."""
+    """An object's line with further members; if none is replaced, the others stay byte for byte."""
     if not row or row.keys() & new.keys():
         return _json({**row, **new})
     return line.rstrip()[:-1].rstrip() + b", " + _json(new)[1:]
@@ -211,7 +211,7 @@ class Csv(FileFormat):
         self._delimiter = delimiter
 
     def _records(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The rows, of as many values as the first one at most; blank lines are left out."""
+        """The rows, none with more values than the first one; blank lines are left out."""
         csv.field_size_limit(_MAX_PART_BYTES)
         # Strict: a quotation mark that is never closed would hide all rows after it.
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
@@ -227,7 +227,7 @@ class Csv(FileFormat):
             raise FormatError(f"not CSV at line {reader.line_num}: {exc}") from exc
 
     def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
-        """As `FileFormat.extents`; the first row belongs to no part."""
+        """See `FileFormat.extents`; the first row belongs to no part."""
         end = 0
 
         def lines() -> Iterator[str]:
@@ -248,7 +248,7 @@ class Csv(FileFormat):
         return itertools.chain([first], extents)
 
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """As `FileFormat.read`."""
+        """See `FileFormat.read`."""
         file.seek(0)
         header = next(self._records(line.decode("utf-8-sig", "replace") for line in file), [])
         for column in columns:
@@ -275,7 +275,7 @@ class Csv(FileFormat):
     def write(
         self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
     ) -> None:
-        """As `FileFormat.write`."""
+        """See `FileFormat.write`."""
         header, records, line_end = rows.content
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter=self._delimiter, lineterminator=line_end)
@@ -298,7 +298,7 @@ class Parquet(FileFormat):
     """Apache Parquet; columns of strings."""
 
     def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
-        """As `FileFormat.extents`."""
+        """See `FileFormat.extents`."""
         while block := file.read(1 << 20):
             digest.update(block)
         file.seek(0)
@@ -308,7 +308,7 @@ class Parquet(FileFormat):
             yield Extent(start, end, end - start)
 
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """As `FileFormat.read`."""
+        """See `FileFormat.read`."""
         import pyarrow as pa
 
         parquet = self._open(file)
@@ -336,7 +336,7 @@ class Parquet(FileFormat):
     def write(
         self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
     ) -> None:
-        """As `FileFormat.write`."""
+        """See `FileFormat.write`."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -350,7 +350,7 @@ class Parquet(FileFormat):
         parquet.write_table(table, file)
 
     def join(self, file: IO[bytes], parts: Iterable[IO[bytes]]) -> None:
-        """As `FileFormat.join`: a part is a row group."""
+        """See `FileFormat.join`: a part is a row group."""
         from pyarrow import parquet
 
         writer: Any = None

@@ -1,4 +1,4 @@
-"""A job on its files: what is done, what is left, and the end, whatever interrupts it."""
+"""A job and its files: finished parts, missing parts, and the outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
     """The translation of a text.
 
     Attributes:
-        text: None if it could not be translated.
+        text: the translation; None if it could not be translated.
         error: the reason.
         warnings: flaws of the translation, each with a kind, a text and a sentence.
     """
@@ -43,10 +43,10 @@ class Job:
     part is done, or done again as a whole. In the end, outputs are joined from the parts.
 
     Attributes:
-        files: in order.
+        files: the input files, in order.
         output: file or folder.
         columns: names of the columns to translate.
-        depends_on: what translations depend on, as JSON values.
+        depends_on: settings that translations depend on, as JSON values.
         part_rows: most rows of a part.
     """
 
@@ -147,7 +147,7 @@ class Job:
             )
 
     def _check_input(self, index: int) -> None:
-        """Check that a file is as it was; one with a new time only is read to see it."""
+        """Check that a file has not changed; a file with only a new time is read for that."""
         file, kept = self.files[index], self._plans[index]
         version = file.storage.version()
         if version == kept.version:
@@ -188,8 +188,8 @@ class Job:
 
         Args:
             part: the part.
-            rows: from `read`.
-            results: for each column, the result of each row.
+            rows: rows that `read` returned.
+            results: results of all rows, for each column.
         """
         new = {
             f"{name}_translation": [each.text for each in column]

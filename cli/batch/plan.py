@@ -24,8 +24,8 @@ class InputFile:
     """A file to translate.
 
     Attributes:
-        storage: where it is.
-        output: where its translation goes.
+        storage: place of the file.
+        output: place of its translation.
         format: a name in `FORMATS`.
     """
 
@@ -62,7 +62,7 @@ class FilePlan:
 
     Attributes:
         path: its path.
-        version: by `Storage.version`.
+        version: value of `Storage.version`.
         sha256: of its content, decompressed.
         extents: its parts.
     """
@@ -85,7 +85,7 @@ def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
     they keep their names.
 
     Args:
-        url: for example in.jsonl, texts/, s3://bucket/*.parquet.
+        url: path, pattern or URL, for example in.jsonl, texts/, s3://bucket/*.parquet.
         output: file or folder.
         format: a name in `FORMATS`; "" for the one that the names of the files say.
 

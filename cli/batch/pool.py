@@ -159,7 +159,7 @@ class Pool:
             self._set(text, result)
 
     def _put_back(self, call: _PoolCall, error: TranslationError) -> bool:
-        """Take up the texts of a failed call again; False if the job can't go on."""
+        """Queue the texts of a failed call again; returns False if the job can't continue."""
         if time.monotonic() - self._last_answer > self.give_up_seconds:
             return False
         if is_about_a_text(error):

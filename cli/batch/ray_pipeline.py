@@ -16,12 +16,12 @@ _PARTS_PER_CALL = 3
 
 
 class PartTranslator:
-    """Translates parts, and writes them where the job keeps them; a model or clients of its own.
+    """Translates parts with a model or clients of its own, and writes them into the job's folder.
 
     A part that an actor did not finish is done again by another one, as a whole.
 
     Args:
-        work: with the job, in files that all machines can read and write.
+        work: settings with the job, in files that all machines can read and write.
         parts: the parts that are missing.
     """
 
@@ -50,7 +50,7 @@ class Cluster:
     Attributes:
         address: "auto", "local" or ray://HOST:PORT.
         actor_cpus: CPUs of each actor, and threads of its model.
-        work: how parts are translated.
+        work: settings of the translation.
     """
 
     address: str
@@ -96,4 +96,4 @@ class Cluster:
                 on_done(row["rows"])
         except RayError as exc:
             reason = str(exc).strip().splitlines()[-1]
-            raise JobError(f"the Ray cluster failed, the same command goes on: {reason}") from exc
+            raise JobError(f"the Ray cluster failed; the same command resumes: {reason}") from exc

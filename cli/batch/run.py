@@ -101,7 +101,7 @@ class JobServers:
                 yield f"127.0.0.1:{server.port}"
             except asyncio.CancelledError:
                 if watch.done():
-                    raise JobError("a model stopped working; the same command goes on") from None
+                    raise JobError("a model stopped working; the same command resumes") from None
                 raise
             finally:
                 watch.cancel()
@@ -114,7 +114,7 @@ async def run_parts(job: Job, parts: Sequence[JobPart], pool: Pool, on_done: OnD
     Args:
         job: the job.
         parts: parts of it.
-        pool: who translates.
+        pool: servers that translate.
         on_done: called with the number of rows of each finished part.
 
     Raises:
@@ -149,11 +149,11 @@ async def run_parts(job: Job, parts: Sequence[JobPart], pool: Pool, on_done: OnD
 
 @dataclass(frozen=True)
 class Work:
-    """How the parts of a job are translated.
+    """Settings for the translation of a job's parts.
 
     Attributes:
         job: the job.
-        servers: who translates.
+        servers: servers that translate.
         arguments: arguments of the client's `translate`.
         give_up_seconds: time without any answer after which the job ends.
     """
@@ -178,7 +178,7 @@ class Work:
         Raises:
             SystemExit: SIGTERM came.
             StartupError: no model can be opened.
-            JobError: a model stopped working; and as `run_parts`, which raises others too.
+            JobError: a model stopped working; also raises what `run_parts` raises.
         """
 
         async def run() -> None:

@@ -98,7 +98,7 @@ class Storage:
         return bool(self.fs.exists(self.path))
 
     def version(self) -> str:
-        """Changes when the file does: its size with its time or entity tag."""
+        """A string that changes with the file: its size with its time or entity tag."""
         self.fs.invalidate_cache()
         return str(self.fs.ukey(self.path))
 
@@ -107,7 +107,7 @@ class Storage:
         return cast("IO[bytes]", self.fs.open(self.path, "rb", compression="infer"))
 
     def read_json(self) -> Any:
-        """The content of a JSON file; None if there is none, or not all of one."""
+        """The content of a JSON file; None if it is missing or incomplete."""
         try:
             return json.loads(self.fs.cat_file(self.path))
         except (FileNotFoundError, ValueError):
@@ -118,7 +118,7 @@ class Storage:
         self.write(lambda file: file.write(json.dumps(value, ensure_ascii=False).encode()))
 
     def write(self, fill: Callable[[IO[bytes]], Any]) -> None:
-        """Write a file, as a whole or not at all; one whose name asks for it is compressed.
+        """Write a file, as a whole or not at all; compressed if its name has such a suffix.
 
         Args:
             fill: writes the content.

@@ -54,7 +54,7 @@ def plan(
         str,
         typer.Option(
             metavar="BUNDLE|HOST:PORT",
-            help="What to measure: a model, which is served on this machine, or a server that "
+            help="Measured target: a model, which is served on this machine, or a server that "
             "nothing else uses. Default: the model of this installation.",
             show_default=False,
         ),
@@ -70,7 +70,7 @@ def plan(
     cores: Annotated[
         int | None,
         typer.Option(
-            help="CPU cores of a replica. A model is measured on so many cores of this machine; "
+            help="CPU cores of a replica. A model is measured on this many cores of this machine; "
             "default: all. Required for a server.",
             show_default=False,
         ),
@@ -91,13 +91,13 @@ def plan(
     routing: Annotated[
         str,
         typer.Option(
-            help="How calls are balanced: least-request (Envoy's: of two random replicas, the one "
+            help="Balancing of calls: least-request (Envoy's: of two random replicas, the one "
             "with fewer calls), round-robin or random."
         ),
     ] = "least-request",
     surge: Annotated[
         float,
-        typer.Option(help="Also plan for a rate that is suddenly so many times as high."),
+        typer.Option(help="Also plan for a rate that suddenly rises by this factor."),
     ] = 1.0,
     scale_delay: Annotated[
         str,

@@ -59,7 +59,7 @@ class LoopFigures:
         rate: answers a second.
         answered: latency, source tokens and steps of each answered call.
         cpu: CPU seconds of a call, in all of the server's processes.
-        server_cpu: those in the process with the event loop.
+        server_cpu: CPU seconds of a call in the process with the event loop.
         steps, encodes: their number for a call.
         rows: rows in a step.
         tokens: source tokens of a call.
@@ -92,7 +92,7 @@ def measure(
     Args:
         cores: CPU cores that it may use.
         seconds: duration of all closed loops together.
-        report: is called with a line about each loop.
+        report: function that is called with a line about each loop.
 
     Raises:
         ReplicaError: the server does not answer, or lacks metrics.
@@ -141,7 +141,7 @@ def fit(
     lengths: tuple[tuple[int, int], ...],
     tokens_per_character: float,
 ) -> MeasuredReplica:
-    """The replica that explains the figures of closed loops, the first of one user."""
+    """The replica that explains the figures of closed loops, the first of which has one user."""
     step = _relative_fit([(1.0, one.rows) for one in loops], [one.step for one in loops])
     sizes = [(1.0, one.tokens / one.encodes) for one in loops]
     encode = _relative_fit(sizes, [one.encode for one in loops])

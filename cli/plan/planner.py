@@ -1,4 +1,4 @@
-"""How many replicas a latency target needs: steady, in a rolling restart, without a zone."""
+"""Finds the number of replicas for a latency target: steady, in a restart, without a zone."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SEEDS = 5
 # One-sided 95 % quantile of Student's t distribution with four degrees of freedom.
 _T_QUANTILE = 2.132
 _PERCENTILE = 99.0
-# A larger fleet is simulated as a slice of so many replicas with their share of the calls.
+# A larger fleet is simulated as a slice of this many replicas with their share of the calls.
 _SLICE = 24
 _MIN_CALLS, _MAX_CALLS, _MIN_SECONDS = 4_000, 15_000, 10.0
-# A p99 so many times the target in one run needs no further seeds.
+# A p99 this many times the target in one run needs no further seeds.
 _HOPELESS = 1.5
 _WARM_SENTENCES = 5.0
 _ZONES = 3
@@ -42,7 +42,7 @@ class Demand:
         rate: sentences a second.
         p99_seconds: the target for the 99th percentile of the latency.
         burstiness: variance of the gaps between calls over their squared mean; 1 is Poisson.
-        routing: how the balancer chooses a replica.
+        routing: rule by which the balancer chooses a replica.
         scale_seconds: time from an event until the replicas started for it serve.
         surge: factor of the rate in the scenario "surge"; 1 leaves it out.
     """
@@ -93,7 +93,7 @@ class FleetPlanner:
     """Searches the smallest number of replicas for each scenario.
 
     Args:
-        report: is called with a line about each scenario.
+        report: function that is called with a line about each scenario.
     """
 
     replica: MeasuredReplica
@@ -179,7 +179,7 @@ class FleetPlanner:
         )
 
     def simulate(self, name: str, replicas: int, seed: int) -> tuple[SimulatedRun, float, float]:
-        """One run, and the beginning and end of the time that counts."""
+        """Simulate once; returns the run, and the beginning and end of the measured time."""
         demand, replica = self.demand, self.replica
         simulated = min(replicas, _SLICE)
         rate = demand.rate * simulated / replicas

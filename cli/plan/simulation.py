@@ -37,7 +37,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FleetEvent:
-    """A change of the replicas that are there.
+    """A change in the set of replicas.
 
     Attributes:
         at: seconds since the beginning.
@@ -79,10 +79,10 @@ class SimulatedRun:
     """Outcome of a run.
 
     Attributes:
-        times: arrivals.
+        times: arrival times in seconds.
         latencies: seconds of each call; infinite for a call that was refused.
         busy_seconds: time in which a replica computed, of all replicas together.
-        seconds: from the first arrival to the last answer.
+        seconds: time from the first arrival to the last answer.
     """
 
     times: npt.NDArray[np.float64]
@@ -109,9 +109,9 @@ class _ReplicaState:
 
     Attributes:
         is_open: whether it gets calls.
-        is_lost: whether it has ended; what was on its way to it is void.
+        is_lost: whether it has ended; calls on their way to it are void.
         num_active: calls that it has, as the balancer counts them.
-        calls: those calls.
+        calls: calls that it holds.
         queue: calls that wait to be encoded.
         ready: encoded calls that wait for the next step.
         encoding: calls in the encode beside the steps.
@@ -121,7 +121,7 @@ class _ReplicaState:
         steps_from: beginning of the first of them, after its encode.
         seconds: duration of each.
         version: number of the latest plan of steps; events of earlier ones are void.
-        loop_free_at: when the event loop has parsed all calls.
+        loop_free_at: time at which the event loop has parsed all calls.
         debt: seconds by which calls delay the step in flight, on a single core.
         busy: seconds of computation.
     """
@@ -148,9 +148,9 @@ class FleetSimulation:
     """Serves traffic with several replicas.
 
     Args:
-        replica: what each replica takes for steps, encodes and calls.
+        replica: durations of a replica's steps, encodes and calls.
         num_replicas: replicas at the beginning.
-        routing: how the balancer chooses a replica: "least-request" is Envoy's, the one with fewer
+        routing: rule for the balancer's choice: "least-request" is Envoy's, the one with fewer
             calls of two random ones.
         seed: seed of the balancer's choices.
         max_wait_seconds: wait from which on a call is refused; None for the server's default.
@@ -325,7 +325,7 @@ class FleetSimulation:
         self._step(now, state)
 
     def _encode_beside(self, now: float, state: _ReplicaState) -> bool:
-        """Begin an encode beside the steps, if sources wait; False if rows are few for that."""
+        """Begin an encode beside the steps, if sources wait; returns False with too few rows."""
         encoding, max_rows = state.encoding, self._replica.max_rows
         num_used = len(state.ends) + len(state.ready) + len(encoding)
         if num_used + len(state.queue) <= self._inline_rows:

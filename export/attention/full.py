@@ -28,10 +28,10 @@ class FullAttentionGraph:
 
 
 def padded_attention(layers: Layers, packing: Packing, rows: Packing) -> Callable[[str, int], str]:
-    """Full attention of padded queries, keys and values [B, S, 3W], given them and their heads.
+    """Full attention of padded queries, keys and values, side by side in [B, S, 3W].
 
     Args:
-        rows: the places of what attends, the sources or parts of them.
+        rows: places of the sources, or of the parts of sources, that attend.
     """
     graph = layers.graph
     if layers.arithmetic.dtype != "float16" and packing.tokens_at:

@@ -125,7 +125,7 @@ class HashedAttentionGraph:
         return outputs[1]
 
     def _keys_of(self, query: str) -> str:
-        """As `model.network.attention.lsh.keys_of`."""
+        """See `model.network.attention.lsh.keys_of`."""
         graph, arithmetic = self._graph, self._layers.arithmetic
         axis = graph.ints(-1)
         squares = graph.op("ReduceMean", graph.op("Mul", query, query), axis, keepdims=1)

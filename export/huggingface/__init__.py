@@ -1,1 +1,1 @@
-"""Models in Hugging Face's directory format: read, made ours, and compared with `transformers`."""
+"""Models in Hugging Face's directory format: read, converted, and compared with `transformers`."""

@@ -1,4 +1,4 @@
-"""From a Hugging Face configuration to ours.
+"""Converts a Hugging Face configuration to ours.
 
 All of these are the Transformer of `model/network/transformer.py` with other options.
 """
@@ -37,9 +37,9 @@ class Family:
     """Facts that the classes of `transformers` fix, besides those of a configuration.
 
     Attributes:
-        name: as people know it.
-        norm: see `ModelConfig`.
-        embedding_norm: see `ModelConfig`.
+        name: common name of the architecture.
+        norm: place of the layer normalisation; see `ModelConfig`.
+        embedding_norm: whether embeddings are normalised; see `ModelConfig`.
         position_offset: rows of the position table before the first token's.
     """
 

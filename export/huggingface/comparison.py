@@ -1,4 +1,4 @@
-"""An imported network held against the one in `transformers` that it was made from."""
+"""Compares an imported network with the network of `transformers` that it was made from."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def compare_with_transformers(
     """Run both networks on real text, stage by stage.
 
     Args:
-        model: ours, in evaluation mode.
-        language_ids: the tokens of languages, by what the model calls these.
+        model: our network, in evaluation mode.
+        language_ids: tokens of languages, by the model's names for them.
         on_progress: called with the stage, the number of finished sentences and of all sentences.
 
     Raises:
-        ExportError: they differ, and it says in which stage that began; or `transformers` cannot
-            read the directory.
+        ExportError: they differ, with the stage in which that began; or `transformers` cannot read
+            the directory.
     """
     import transformers
 

@@ -32,8 +32,8 @@ class ModelDirectory:
 
     Attributes:
         config: its config.json.
-        generation: how it is searched by default: generation_config.json, or else what old
-            versions wrote into config.json.
+        generation: default search: generation_config.json, or else what old versions wrote into
+            config.json.
         tokenizer: its tokenizer_config.json; empty if there is none.
     """
 
@@ -59,7 +59,7 @@ class ModelDirectory:
 
     @property
     def config_file(self) -> Path:
-        """The file that says what the network is."""
+        """The file that describes the network."""
         return self.path / CONFIG_FILE
 
     def name_of(self, field: str) -> str:
@@ -98,7 +98,7 @@ class ModelDirectory:
         """All weights by name, in float32.
 
         Raises:
-            ExportError: there are none, or a file is damaged; names it.
+            ExportError: there are no weights, or a file is damaged; names it.
         """
         left = LARGEST_GROWTH * self.num_weight_bytes
         for file in self.weight_files():
@@ -122,7 +122,7 @@ class ModelDirectory:
         """The files with the weights.
 
         Raises:
-            ExportError: there are none, or one is missing; names it.
+            ExportError: there are no weights, or one is missing; names it.
         """
         for name in (_SAFETENSORS, _PICKLED):
             if (self.path / name).is_file():
@@ -140,7 +140,7 @@ class ModelDirectory:
 
 
 def refuse_pointer(file: Path) -> None:
-    """Refuse a file of which `git clone` without Git LFS fetched only the checksum.
+    """Refuse a Git LFS pointer, which `git clone` without Git LFS leaves in place of a file.
 
     Raises:
         ExportError: it is one, or can't be read; names it.
@@ -155,7 +155,7 @@ def refuse_pointer(file: Path) -> None:
 
 
 def refuse_inflated(file: Path) -> None:
-    """Refuse a ZIP archive that holds far more bytes than it has: weights hardly shrink.
+    """Refuse a ZIP archive with far more content than its size: weights hardly compress.
 
     Raises:
         ExportError: it does; names it.
@@ -226,7 +226,7 @@ def _read_pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
             tensors = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as exc:
         raise ExportError(
-            f"{file} holds something else than weights, or is damaged; nothing of it was run. Use "
+            f"{file} is damaged, or holds other data than weights; nothing of it was run. Use "
             f"a copy in the format safetensors"
         ) from exc
     except (RuntimeError, OSError, EOFError, ValueError, KeyError) as exc:

@@ -1,4 +1,4 @@
-"""How an imported model is searched by default, in the words of our search."""
+"""The default search of an imported model, with the names of our options."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def default_search(directory: ModelDirectory, num_start: int = 0) -> dict[str, A
     Padding is not among the forbidden tokens (`ModelConfig.forbid_pad`).
 
     Args:
-        num_start: tokens of a language that each translation begins with. They count in lengths
-            there, and not in requests.
+        num_start: tokens of a language that each translation begins with. `transformers` counts
+            them in lengths, requests do not.
 
     Raises:
         ExportError: a field has a value that isn't supported; names it.
@@ -74,9 +74,9 @@ def default_search(directory: ModelDirectory, num_start: int = 0) -> dict[str, A
 def check_default_search(
     directory: ModelDirectory, search: dict[str, Any], config: ModelConfig, num_start: int = 0
 ) -> None:
-    """Compare what `default_search` gave with what a server of the model can do.
+    """Check that a server of the model can do the search of `default_search`.
 
-    A longer `max_new_tokens` than the model's is lowered there.
+    The server lowers a `max_new_tokens` above the model's.
 
     Raises:
         ExportError: a field is out of range; names it.

@@ -14,7 +14,7 @@ _FILES += ["*.npz", "*.yml"]  # native Marian
 
 
 def locate(source: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
-    """The directory of a model, and what to remember of its origin.
+    """The directory of a model, and facts about its origin.
 
     Args:
         source: a directory, or a name on the hub, from which the model is downloaded.

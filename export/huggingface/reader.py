@@ -93,7 +93,7 @@ class _WithTransformers:
     def compare(
         self, sentences: Sequence[str], on_progress: OnProgress | None
     ) -> TransformersComparison:
-        """As `compare_with_transformers`."""
+        """See `compare_with_transformers`."""
         return compare_with_transformers(
             self.path,
             self.model,

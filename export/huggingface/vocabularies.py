@@ -1,4 +1,4 @@
-"""From a Hugging Face tokenizer's files to a `PieceTokenizer`."""
+"""Converts a Hugging Face tokenizer's files to a `PieceTokenizer`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ur_PK xh_ZA gl_ES sl_SI
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Both languages' sides of a tokenizer.
+    """The tokenizers of both languages.
 
     Attributes:
         unk_id: id of the token that stands for unknown pieces.
-        language_ids: the tokens of languages, by what the model calls these; none if it has one
+        language_ids: tokens of languages, by the model's names for them; none if it has one
             direction.
-        opens_target: whether the target language's begins the translation, and the source
-            language's comes before the text; otherwise the target language's does.
+        opens_target: whether the target language's token begins the translation, and the source
+            language's token the text; otherwise the target language's token begins the text.
     """
 
     source: PieceVocabulary
@@ -199,7 +199,7 @@ def sentencepiece_pieces(file: Path, content: bytes) -> list[str]:
     """The pieces of a SentencePiece model, by id.
 
     Raises:
-        ExportError: it is none; `file` is named.
+        ExportError: it is not a SentencePiece model; names `file`.
     """
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -272,7 +272,7 @@ def _refuse_mbart_25(directory: ModelDirectory) -> None:
 
 
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
-    """The ids of languages and other special tokens, of which files of some age only have names."""
+    """The ids of languages and other special tokens, of which older files only have names."""
     if (directory.path / "tokenizer.json").is_file():
         file = directory.path / "tokenizer.json"
         listed = read_json(file).get("added_tokens", [])
@@ -310,7 +310,7 @@ def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
 
 
 def check_ids(ids: Mapping[str, int], file: Path) -> None:
-    """Ids are believed only up to the largest vocabulary: a list of pieces becomes that long.
+    """Refuse ids beyond the largest vocabulary: a list of pieces would become as long.
 
     Raises:
         ExportError: one is out of range.

@@ -1,4 +1,4 @@
-"""From the weights of a Hugging Face directory to ours.
+"""Converts the weights of a Hugging Face directory to ours.
 
 Positions are written out as a table, which is exact whatever formula they come from.
 """

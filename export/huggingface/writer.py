@@ -1,4 +1,4 @@
-"""The way back: a checkpoint of ours as a directory that `transformers` reads.
+"""Writes a checkpoint as a directory that `transformers` reads.
 
 A post-norm network becomes MarianMT, a pre-norm one Pegasus; the tokenizer is MarianTokenizer's.
 """

@@ -1,1 +1,1 @@
-"""Models in Marian's own format: read as the MarianMT directory that says the same."""
+"""Models in Marian's own format, read as equivalent MarianMT directories."""

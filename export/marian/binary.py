@@ -1,10 +1,10 @@
 """Marian's binary format: a header, then named items of numbers, some in 8 or 16 bits.
 
 Little endian. uint64 version; uint64 n; n times four uint64: length of the name with its NUL, type,
-number of dimensions, bytes of data with padding; the names; the shapes (int32); uint64 padding and
-so many bytes; the data of each item. See `src/common/binary.cpp` of Marian.
+number of dimensions, bytes of data with padding; the names; the shapes (int32); uint64 n and n
+bytes of padding; the data of each item. See `src/common/binary.cpp` of Marian.
 
-No size in a file is believed before it is compared with the file's own size.
+Sizes in a file are compared with the file's own size before they are used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Array = npt.NDArray[Any]
 
 
 def is_scale(value: float) -> bool:
-    """Whether a number scales others to integers; NaN does not."""
+    """Whether a number is a usable multiplier; NaN is not."""
     return SMALLEST_SCALE <= value <= LARGEST_SCALE
 
 
@@ -50,10 +50,10 @@ class Item:
     """A named array of a file.
 
     Attributes:
-        kind: its type, as Marian numbers them.
+        kind: Marian's number of its type.
         shape: as the network sees it; a matrix is [in, out].
         data: its bytes, padding included.
-        file: for messages.
+        file: the file, for messages.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Item:
         return found
 
     def multiplier(self) -> np.float32:
-        """By what quantised numbers were multiplied, unchecked; `numbers` checks it."""
+        """The multiplier of quantised numbers, which only `numbers` checks."""
         at = math.prod(self.shape) * np.dtype(_QUANTIZED[self.kind]).itemsize
         found: np.float32 = np.frombuffer(self.data, "<f4", 1, at)[0]
         return found
@@ -132,7 +132,7 @@ def read_binary(file: Path) -> dict[str, Item]:
     """The items of a file, by name.
 
     Args:
-        file: `.bin`, or the same compressed: `.bin.gz`, `.bin.zst`.
+        file: the file, possibly compressed: `.bin`, `.bin.gz` or `.bin.zst`.
 
     Raises:
         ExportError: it can't be read, is no such file, or is cut off; names the field.

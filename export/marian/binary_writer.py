@@ -22,7 +22,7 @@ class WrittenItem(NamedTuple):
     """A named array to write.
 
     Attributes:
-        kind: its type, as Marian numbers them.
+        kind: Marian's number of its type.
         shape: as the network sees it; a matrix is [in, out].
         data: its bytes, without padding.
     """
@@ -33,7 +33,7 @@ class WrittenItem(NamedTuple):
 
 
 def float_item(array: Array) -> WrittenItem:
-    """Float32 numbers."""
+    """An item of float32 numbers."""
     return WrittenItem(FLOAT32, array.shape, array.astype("<f4").tobytes())
 
 
@@ -60,7 +60,7 @@ def binary(items: Mapping[str, WrittenItem], options: Mapping[str, Any] | None =
     """A file in Marian's binary format.
 
     Args:
-        options: those of the network, `special:model.yml`; None for none.
+        options: options of the network, for `special:model.yml`; None for none.
     """
     every = dict(items)
     if options is not None:

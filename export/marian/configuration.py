@@ -1,4 +1,4 @@
-"""Which files make a native Marian model, and what its configuration says.
+"""Finds the files of a native Marian model, and reads its configuration.
 
 Marian (Junczys-Dowmunt et al., 2018) saves weights and options as `model.npz`, with the options in
 the array `special:model.yml`. Beside it lie `decoder.yml`, which names the files and the search,
@@ -56,8 +56,8 @@ class MarianFiles:
 
     Attributes:
         weights: the .npz.
-        vocabularies: of source and target: .yml, .json or .spm each.
-        decoder: what decoder.yml says; empty without one.
+        vocabularies: files of source and target: .yml, .json or .spm each.
+        decoder: options of decoder.yml; empty without one.
     """
 
     weights: Path
@@ -98,7 +98,7 @@ class MarianOptions:
     """The options of `special:model.yml` that say what the network is.
 
     Attributes:
-        norm: see `ModelConfig`.
+        norm: place of the layer normalisation; see `ModelConfig`.
         num_positions: rows of the learned position table; None for sinusoids.
     """
 
@@ -153,13 +153,13 @@ class MarianOptions:
 
     @property
     def ties_all(self) -> bool:
-        """One matrix for both embeddings and the output."""
+        """Whether both embeddings and the output share a matrix."""
         both = self.get("tied-embeddings-src", bool, False) and self.ties_output
         return both or bool(self.get("tied-embeddings-all", bool, False))
 
     @property
     def ties_output(self) -> bool:
-        """One matrix for the target's embedding and the output."""
+        """Whether the target's embedding and the output share a matrix."""
         return any(self.get(f"tied-embeddings{kind}", bool, False) for kind in ("", "-all"))
 
 

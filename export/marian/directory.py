@@ -1,7 +1,7 @@
 """A native Marian model, read as the directory of a MarianMT model.
 
-It differs from what `transformers` makes of Marian's models, whose sinusoids and layer
-normalisation are slightly other ones: here both are Marian's.
+It differs from what `transformers` makes of Marian's models, which have slightly different
+sinusoids and layer normalisation: here both are Marian's.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class MarianDirectory(ModelDirectory):
         return _OPTIONS.get(field, field)
 
     def weight_files(self) -> list[Path]:
-        """The .npz."""
+        """The .npz file with the weights."""
         return [self.weights]
 
     def content(self, name: str) -> bytes:

@@ -52,9 +52,9 @@ def read_pieces(file: Path) -> dict[str, int]:
 
 
 def _of_yaml(file: Path) -> dict[str, int]:
-    """Line by line, and only line feeds end one.
+    """Read a vocabulary line by line; only line feeds end a line.
 
-    To a YAML parser U+0085 is a line break too, and `null` no text: both are pieces here.
+    A YAML parser reads U+0085 as a line break and `null` as no text; here both are pieces.
     """
     try:
         text = file.read_bytes().decode("utf-8")

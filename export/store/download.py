@@ -1,4 +1,4 @@
-"""Downloads a file: resumed where it was interrupted, bounded, and whole at last. Free of torch.
+"""Downloads a file of limited size, and resumes after an interruption. Free of torch.
 
 While a file arrives, it is called `NAME.part`; `NAME.version` says which version of it that is.
 """
@@ -37,7 +37,7 @@ def download(
     disk, they are removed.
 
     Args:
-        most_bytes: bytes that it may have.
+        most_bytes: limit of its size in bytes.
 
     Raises:
         ExportError: it is not there, is too large, or did not arrive whole after some attempts;
@@ -65,7 +65,7 @@ def download(
         return
     raise ExportError(
         f"{address} did not arrive in {_MOST_ATTEMPTS} attempts ({reason}); what did is kept, and "
-        f"the next pull goes on from there"
+        f"the next pull resumes from there"
     )
 
 

@@ -42,8 +42,7 @@ class OpenedFile:
         chunks: its bytes, from `start` on.
         start: offset of the first of them.
         total: bytes of the whole file; None if unknown.
-        version: identifies the file's content where it can be read from an offset; "" where it
-            can't.
+        version: identifies the file's content; "" if it can't be read from an offset.
     """
 
     chunks: Iterator[bytes]
@@ -63,12 +62,12 @@ class Mirror(Protocol):
         """Open a file at an offset, or at its beginning if that is not possible.
 
         Args:
-            start: offset of the first byte that is wanted.
-            version: the version of which the earlier bytes are.
+            start: offset of the first wanted byte.
+            version: version of the bytes before `start`.
 
         Raises:
             ExportError: it is not there; names its address.
-            TransientError: it can't be had at the moment.
+            TransientError: it is not available at the moment.
         """
         ...
 
@@ -113,7 +112,7 @@ class DirectoryMirror:
         self._directory = directory
 
     def address(self, path: str) -> str:
-        """The path in the list: clients that see a bundle's origin learn no directory."""
+        """The path in the list, so that a bundle's origin reveals no directory."""
         return path
 
     @contextlib.contextmanager

@@ -31,7 +31,7 @@ ShowProgress = Callable[[str], contextlib.AbstractContextManager[OnProgress]]
 
 @dataclass(frozen=True)
 class PullOptions:
-    """How models are imported.
+    """Options for the import of models.
 
     Attributes:
         precision: int8, fp32 or fp16.
@@ -166,7 +166,7 @@ def _pull(
 
 
 def _is_there(manifest: dict[str, Any], origin: dict[str, Any], options: PullOptions) -> bool:
-    """Whether a bundle was made of these files in this way, and is proven if it has to be."""
+    """Whether a bundle was made of these files, with the precision and the proof of the options."""
     provenance = manifest.get("provenance")
     made_from = provenance.get("imported_from") if isinstance(provenance, dict) else None
     if not isinstance(provenance, dict) or not isinstance(made_from, dict):

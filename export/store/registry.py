@@ -74,7 +74,7 @@ class PublishedFile:
 
     @property
     def most_bytes(self) -> int:
-        """More than it has, compressed or not."""
+        """Upper limit of its size in bytes, compressed or not."""
         return _LARGEST_OTHER if self.size is None else self.size + 2**16
 
 
@@ -85,10 +85,10 @@ class PublishedModel:
     Attributes:
         source, target: BCP-47 codes.
         architecture: its type: "base-memory", "tiny" ...
-        release: where Mozilla ships it: "Release", "Nightly" ...; "" if it does not.
+        release: channel in which Mozilla ships it: "Release", "Nightly" ...; "" if it does not.
         model: the file with the weights, which has a size and a hash.
         others: vocabularies, and the shortlist if there is one.
-        scores: on FLORES-200, by metric.
+        scores: scores on FLORES-200, by metric.
     """
 
     source: str
@@ -153,7 +153,7 @@ def fetch_registry(mirror: Mirror) -> list[PublishedModel]:
     """The models that a mirror lists, as in `read_registry`.
 
     Raises:
-        ExportError: the list can't be had, or is none.
+        ExportError: the list can't be fetched, or is not such a list.
         OSError: there is no room for temporary files.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
@@ -190,7 +190,7 @@ def choose_all(
     """The preferred released model of each pair with a language.
 
     Raises:
-        ExportError: there is none.
+        ExportError: there is no such model.
     """
     code, chosen = language_code(language), dict[str, PublishedModel]()
     for model in models:

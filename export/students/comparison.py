@@ -1,4 +1,4 @@
-"""A student's network held against fxtranslate, an independent engine that reads the same files.
+"""Compares a student's network with fxtranslate, an engine that reads the same files.
 
 fxtranslate multiplies 8-bit integers, activations too. For the comparison, our network rounds its
 activations in the same way, and chooses from the same shortlist, if there is one. It adds up in
@@ -60,7 +60,7 @@ class StudentAgreement:
     num_saturated: int = 0
 
     def __str__(self) -> str:
-        """In words."""
+        """The agreement in words."""
         text = (
             f"of {self.num_sentences} sentences, {self.num_identical} are translated as by "
             f"{_ENGINE} {self.fxtranslate}"
@@ -82,9 +82,9 @@ class FxtranslateComparison:
     Attributes:
         files: the student's files.
         model: our network.
-        tokenizer: ours.
-        unk_id: which is never chosen.
-        steps: of `StudentNetwork`.
+        tokenizer: our tokenizer.
+        unk_id: id of the unknown token, which is never chosen.
+        steps: value of `StudentNetwork.steps`.
         lexicon: the shortlist in the student's files; None without one.
     """
 
@@ -176,7 +176,7 @@ class FxtranslateComparison:
         """The tokens that the engine chooses from for a source.
 
         Where the languages share their vocabulary, the source's own tokens are among them. The
-        first unlisted ones after `first_num` make their number a multiple of eight.
+        first unlisted tokens after `first_num` fill the list to a multiple of eight.
         """
         if self.lexicon is None:
             return list(range(self.model.config.vocab_size))
@@ -200,10 +200,10 @@ class _Retraced:
         self._steps = _MOST_STEPS
 
     def num_ties(self) -> int:
-        """How many tokens of the text are not our best, nearly equal as they are.
+        """The number of tokens of the text that are not our best ones, but nearly equal to them.
 
         Raises:
-            ExportError: the text is none of ours.
+            ExportError: our network would not translate so.
         """
         config = self._model.config
         ids = self._tokenizer.encode(self._sentence)[: config.num_source_positions - 1]
@@ -248,7 +248,7 @@ class _Retraced:
         ]
 
     def _agrees(self, tokens: list[int], token: int) -> bool:
-        """Whether the text can begin with these tokens; at its end, whether it is theirs."""
+        """Whether the text can begin with these tokens; at its end, whether it equals these."""
         text = self._written(tokens)
         if token == self._model.config.eos_id:
             return text == self._text

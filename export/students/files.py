@@ -1,4 +1,4 @@
-"""Which files make a student, and which languages it is for."""
+"""Finds the files of a student, and its languages."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class StudentFiles:
         """Source and target: `wanted`, or those of metadata.json or of the files' names.
 
         Raises:
-            ExportError: nothing says which, or more than two are wanted.
+            ExportError: no file names them, or more than two are wanted.
         """
         if wanted is not None:
             if len(wanted) != 2:
@@ -126,7 +126,7 @@ def is_student(path: Path) -> bool:
 
 
 def npz_decoder(file: Path) -> str:
-    """The kind of decoder that a .npz says it has; "" if it says none.
+    """The kind of decoder that a .npz names; "" if it names none.
 
     Raises:
         ExportError: it can't be read.

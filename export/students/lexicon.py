@@ -68,7 +68,7 @@ def lexicon_bytes(shortlist: Shortlist, order: Sequence[int]) -> bytes:
     """The content of a file.
 
     Args:
-        shortlist: without first ids, for one vocabulary of both languages.
+        shortlist: a shortlist without first ids, for one vocabulary of both languages.
         order: its ids, in the order of the student's; others are left out.
     """
     place = np.full(len(shortlist.offsets) - 1, -1)

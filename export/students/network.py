@@ -1,4 +1,4 @@
-"""From a student's items to our network."""
+"""Converts a student's items to our network."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class StudentNetwork:
 
     Attributes:
         file: the weights.
-        options: `special:model.yml`.
+        options: options in `special:model.yml`.
         arrays: float32 numbers by Marian's names, matrices [in, out].
         precision: the file's number type, such as "float32" or "intgemm8 with alphas"; for people.
-        alphas: by which the engines of such files multiply the inputs of a matrix before they round
-            them to 8 bits, by our names of the linear maps; empty if the file has none.
-        multipliers: by which 8-bit weights were multiplied, by Marian's names.
+        alphas: factors of a matrix's inputs before they are rounded to 8 bits, by our names of the
+            linear maps; empty if the file has none.
+        multipliers: multipliers of 8-bit weights, by Marian's names.
     """
 
     file: Path
@@ -116,7 +116,7 @@ class StudentNetwork:
 
     @classmethod
     def read(cls, file: Path) -> StudentNetwork:
-        """From a binary file or a .npz.
+        """Read a binary file or a .npz.
 
         Raises:
             ExportError: it is damaged, or an option or a type isn't supported; names it.
@@ -334,7 +334,7 @@ def _checked_options(file: Path, text: bytes) -> dict[str, Any]:
 def _checked_alphas(
     file: Path, items: Mapping[str, Item], alphas: Mapping[str, Item]
 ) -> dict[str, float]:
-    """By our names. A file has one for every quantised product, or none at all."""
+    """The alphas by our names. A file has one for every quantised product, or none at all."""
     for name, item in alphas.items():
         value = item.numbers()
         if item.is_quantized or value.size != 1 or not is_scale(value.item()):

@@ -1,4 +1,4 @@
-"""The way back: a checkpoint of ours as a Marian student, for Firefox and other engines.
+"""Writes a checkpoint as a Marian student, for Firefox and other engines.
 
 Kim et al., 2019, "From Research to Production and Back", section 3, is such a network. The files
 are those of `mozilla/translations`; 8-bit ones have static scales of activations ("alphas").
@@ -62,17 +62,17 @@ def write_student(
         checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote.
         output: the directory to write; it appears whole, or not at all.
         precision: "int8" for 8-bit integers with alphas, "fp32" for float32.
-        sentences: source sentences, of which the alphas are made.
+        sentences: source sentences on which the alphas are measured.
         shortlist_from: files of sentences and of their translations, to make a shortlist from; by
             default, the training's shortlist if there is one.
 
     Returns:
-        How fxtranslate translates with the files, against our network; None if it isn't installed.
+        The agreement of fxtranslate with our network; None if it isn't installed.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
         ExportError: Marian has no such network or precision, names the field; `output` is in the
-            way; or fxtranslate translates otherwise.
+            way; or fxtranslate translates differently.
     """
     if precision not in _PRECISIONS:
         raise ExportError(f"precision must be {' or '.join(_PRECISIONS)}, not {precision!r}")
@@ -125,7 +125,7 @@ def check_student(config: ModelConfig) -> None:
     ]
     if wrong:
         raise ExportError(
-            f"this network is none of Marian's students, which have {'; '.join(wrong)}: train one "
+            f"this is not a network of Marian's students, which have {'; '.join(wrong)}: train one "
             f'with the preset "student-tiny", and norm = "post"'
         )
 
@@ -137,10 +137,10 @@ def piece_order(tokenizer: Tokenizer) -> list[int]:
     """Our ids in the order of a student's: </s>, <unk>, and all others but padding and BOS.
 
     Padding comes last, as often as makes the number of pieces a multiple of eight: 8-bit products
-    of Firefox's engine and slimt have so many columns.
+    of Firefox's engine and slimt have that many columns.
 
     Args:
-        tokenizer: ours.
+        tokenizer: our tokenizer.
     """
     first = [tokenizer.eos_id, tokenizer.unk_id]
     hidden = {*first, tokenizer.pad_id, tokenizer.bos_id}
@@ -152,7 +152,7 @@ def reordered(tokenizer: Tokenizer, order: Sequence[int]) -> bytes:
     """The SentencePiece model with its pieces in another order.
 
     Args:
-        tokenizer: ours.
+        tokenizer: our tokenizer.
         order: its ids, in the new order; the first is the end of a sentence, the second unknown.
     """
     protobuf: Any = sentencepiece_model_pb2
@@ -215,7 +215,7 @@ def int8_items(
     Args:
         model: the network.
         order: ids of the vocabulary, in the order of a student's.
-        alphas: of `observed_alphas`.
+        alphas: factors from `observed_alphas`.
     """
     items = student_items(model, order)
     for name, array in student_arrays(model, order).items():
@@ -237,7 +237,7 @@ def _number(value: float) -> WrittenItem:
 
 
 def observed_alphas(model: Transformer, sources: Sequence[Sequence[int]]) -> dict[str, float]:
-    """By what to multiply the inputs of each linear map before rounding: 127 over the largest seen.
+    """The factor of each linear map's inputs before rounding: 127 over the largest input.
 
     Args:
         model: the network.

@@ -1,4 +1,4 @@
-"""Work at a low priority, so that what serves has the processor first.
+"""Runs work at a low priority, so that serving comes first.
 
 On Linux each thread has a niceness of its own. A thread that it starts inherits it, and without
 privileges it can be raised, but never lowered again. So such work gets a thread of its own.
@@ -20,7 +20,7 @@ _LOWEST_PRIORITY = 19
 
 
 def in_background(work: Callable[[], T], niceness: int) -> T:
-    """The result of `work`, done by a thread that is nicer than this one; by this one if 0."""
+    """The result of `work`, from a thread with this niceness added; for 0, from this thread."""
     if not niceness:
         return work()
 
@@ -32,7 +32,7 @@ def in_background(work: Callable[[], T], niceness: int) -> T:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, done by a thread that is started for it."""
+    """The result of `work`, from a new thread."""
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
 

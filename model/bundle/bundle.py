@@ -12,8 +12,10 @@
     copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps
     tokenizer.model      SentencePiece; of an imported model, the files of
-    `model.bundle.piece_tokenizer` calibration.json     from log-probabilities to expected quality
-    (`model.bundle.calibration`); optional MODEL_CARD.md        optional
+                         `model.bundle.piece_tokenizer`
+    calibration.json     from log-probabilities to expected quality (`model.bundle.calibration`);
+                         optional
+    MODEL_CARD.md        optional
 
 Format version 1. A later version may add fields, which this reader ignores; it may not remove or
 reinterpret one without a new version number. Files that the manifest doesn't list are left alone.
@@ -57,8 +59,8 @@ from model.bundle.tokenizer import MissingPackageError, Tokenizer, TokenizerErro
 class Bundle:
     """A bundle on disk whose manifest has been read and, unless asked otherwise, verified.
 
-    Its files are open from before they are verified, and everything is read from these: a bundle
-    may be renamed, replaced or deleted afterwards.
+    Its files are opened before they are verified, and stay open for later reads. So a bundle may be
+    renamed, replaced or deleted afterwards.
 
     Attributes:
         manifest: contents of `bundle.json`.
@@ -77,7 +79,7 @@ class Bundle:
         """Read the bundle in the directory `path`.
 
         Args:
-            verify: also read every file and compare its checksum.
+            verify: whether to read every file and compare its checksum.
 
         Raises:
             BundleMissingError: the directory or a file is missing.
@@ -202,7 +204,7 @@ class Bundle:
 
     @property
     def origin(self) -> str:
-        """Where the weights come from, in words; "" if the manifest does not say."""
+        """The origin of the weights, in words; "" if the manifest does not say."""
         provenance = self.manifest["provenance"]
         imported = provenance.get("imported_from")
         if not isinstance(imported, dict):
@@ -267,13 +269,13 @@ class Bundle:
 
     @property
     def scoring_path(self) -> Path | None:
-        """The scoring graph; None in a bundle from before there was one."""
+        """The scoring graph; None in an older bundle."""
         name = self.manifest["graphs"].get("scoring")
         return None if name is None else self.path / str(name)
 
     @property
     def attention_path(self) -> Path | None:
-        """The attention graph; None in a bundle from before there was one."""
+        """The attention graph; None in an older bundle."""
         name = self.manifest["graphs"].get("attention")
         return None if name is None else self.path / str(name)
 

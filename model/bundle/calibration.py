@@ -30,10 +30,10 @@ class Calibration:
     """The map for one direction of a model.
 
     Attributes:
-        source, target: BCP-47 codes of the direction it was measured for.
+        source, target: BCP-47 codes of the measured direction.
         scores: mean log-probabilities of a token, end-of-sentence included; ascending.
         expected: chrF at each of them, 0 to 1; never falling.
-        num_sentences: that it was measured on.
+        num_sentences: number of measured sentences.
 
     Raises:
         CalibrationError: it is not such a map.

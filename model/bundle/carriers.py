@@ -72,7 +72,7 @@ class Carrier:
 
 
 DEFAULT_CARRIERS = (Carrier("{%d}"), Carrier("%%d"), Carrier("XX%d"))
-"""Of bundles that record none. Most models copy them: many placeholders of software look so."""
+"""Carriers for bundles without recorded ones. Most models copy these, as they copy placeholders."""
 
 
 def parse_carriers(entries: Any) -> tuple[Carrier, ...]:
@@ -98,7 +98,8 @@ def parse_carriers(entries: Any) -> tuple[Carrier, ...]:
 def in_common(first: Sequence[Carrier], second: Sequence[Carrier]) -> tuple[Carrier, ...]:
     """The carriers that two models copy, in the first one's order: for a translation by both.
 
-    Without any, those of one that the other may copy too: bundles record only the best.
+    If there are none, carriers of one model that the other may copy too, since bundles record only
+    the best.
     """
     if not first or not second:
         return ()

@@ -219,7 +219,7 @@ class ModelConfig:
             raise ConfigError(f"special ids {ids} must lie in [0, vocab_size={self.vocab_size})")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values; one that came later only where it says something."""
+        """The fields as plain JSON values; a newer field only if it differs from its default."""
         later = _LATER_FIELDS  # so that older programs read all other models
         return {
             field.name: getattr(self, field.name)

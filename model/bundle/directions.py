@@ -10,7 +10,7 @@ from typing import Any, Literal
 from model.bundle.languages import LanguageError, find_language
 
 MAX_LANGUAGES = 1000
-"""Of a model, as sources or as targets."""
+"""The side of a model's languages: sources or targets."""
 
 
 Side = Literal["source", "target"]
@@ -30,13 +30,13 @@ class DirectionError(LanguageError):
 
 @dataclass(frozen=True)
 class Directions:
-    """From each source language into each target language, other than itself.
+    """Directions from each source language into each other target language.
 
-    Which languages a translation is between is said by tokens. M2M-100, NLLB and mBART-50 read the
-    source language's before the text and begin the translation with the target language's (Fan et
-    al., 2020, "Beyond English-Centric Multilingual Machine Translation", section 2.1). Marian's
-    models with several targets read the target language's before the text (Johnson et al., 2017,
-    "Google's Multilingual Neural Machine Translation System", section 3).
+    Tokens tell the model the languages of a translation. M2M-100, NLLB and mBART-50 read the source
+    language's before the text and begin the translation with the target language's (Fan et al.,
+    2020, "Beyond English-Centric Multilingual Machine Translation", section 2.1). Marian's models
+    with several targets read the target language's before the text (Johnson et al., 2017, "Google's
+    Multilingual Neural Machine Translation System", section 3).
 
     Attributes:
         sources, targets: BCP-47 codes.
@@ -63,7 +63,7 @@ class Directions:
 
     @property
     def first(self) -> tuple[str, str]:
-        """A source and a target that stand for all; from English if that is a source."""
+        """A source and a target to represent all directions; from English if that is a source."""
         source = "en" if "en" in self.sources else self.sources[0]
         return next((one, other) for one, other in self._pairs([source]) if one == source)
 
@@ -73,7 +73,7 @@ class Directions:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of directions."""
         same = len({*self.sources} & {*self.targets})
         return 1 if self.is_one else len(self.sources) * len(self.targets) - same
 
@@ -144,7 +144,7 @@ class Directions:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], vocab_size: int) -> Directions:
-        """From the entry of `bundle.json`.
+        """Read the entry of `bundle.json`.
 
         Raises:
             ValueError: it makes no sense; names the field.

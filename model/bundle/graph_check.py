@@ -1,4 +1,4 @@
-"""Whether a graph is the one that the manifest of its bundle describes.
+"""Checks that a graph is the one that the manifest of its bundle describes.
 
 ONNX Runtime knows the inputs and outputs of a graph, and the sizes of those that hold keys and
 values. What it cannot check (the number of positions and tokens) shows when the graph runs.

@@ -1,4 +1,4 @@
-"""Files of a directory that are opened once and read from then on, whatever becomes of their names.
+"""Files that are opened once, and stay readable if they are renamed or deleted.
 
 A bundle may be replaced or deleted while it is opened and while it is served. What was opened stays
 what it was.
@@ -52,7 +52,7 @@ class HeldFiles:
             raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
 
     def keep(self, *paths: Path) -> None:
-        """Close all other files, and the directory."""
+        """Keep these files open; close all others, and the directory."""
         others = self._descriptors.keys() - paths
         _close({path: self._descriptors.pop(path) for path in others})
 
@@ -72,7 +72,7 @@ class HeldFiles:
         return digest.hexdigest()
 
     def mapped(self, path: Path) -> mmap.mmap:
-        """The content of a file that isn't empty, mapped once for all who ask."""
+        """The content of a file that isn't empty, mapped into memory once."""
         if path not in self._mapped:
             descriptor = self._descriptors[path]
             self._mapped[path] = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

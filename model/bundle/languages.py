@@ -65,13 +65,13 @@ _USUAL_SCRIPT = dict(pair.split(":") for pair in _USUAL_SCRIPTS.split())
 
 @dataclass(frozen=True)
 class Language:
-    """A language, with what tells its variants apart.
+    """A language and its variant.
 
     Attributes:
-        code: of ISO 639, the shortest one.
+        code: shortest code of ISO 639.
         subtags: script and region, where they are given.
-        own_code: the code in the name; another one than `code` if that is shorter.
-        tag: in BCP-47, with all subtags.
+        own_code: code in the name, which may be longer than `code`.
+        tag: BCP-47 tag with all subtags.
     """
 
     code: str
@@ -112,7 +112,7 @@ def is_language_code(tag: str) -> bool:
 
 
 def is_common_code(code: str) -> bool:
-    """Whether a code is in ISO 639-1, or one of three letters of a language there or its member."""
+    """Whether a code is in ISO 639-1, or a three-letter code of such a language or its member."""
     return code in _EQUALS or code in _EQUALS.values() or code in _MEMBERS
 
 

@@ -1,4 +1,4 @@
-"""The one rule for how long a translation may become. Free of torch, so that the server can use it.
+"""The length limit of translations. Free of torch, so that the server can use it.
 
 Training-time validation, the reference search and the serving engine all ask here: a different
 bound in one of them would make outputs differ that must be equal.

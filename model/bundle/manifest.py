@@ -73,7 +73,7 @@ class BundleVersionError(BundleError):
 
 
 def read_manifest(path: Path, content: bytes) -> dict[str, Any]:
-    """The manifest in the directory `path`, its fields of the types that they must have.
+    """Read the manifest in the directory `path`, and check the types of its fields.
 
     Raises:
         BundleCorruptError: it can't be read, or a field is missing or has another type.
@@ -123,7 +123,7 @@ def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
     """Write `bundle.json` of format version 1 for the files that lie in `directory`.
 
     Args:
-        directory: holds the bundle's other files already; all of them are listed with checksums.
+        directory: folder with the bundle's other files; all of them are listed with checksums.
         manifest: every field but `format_version` and `sha256`.
     """
     files = sorted(file for file in directory.iterdir() if file.name != MANIFEST_FILE)

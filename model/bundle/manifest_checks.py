@@ -126,7 +126,7 @@ def _check_directions(bundle: Bundle) -> None:
         if not LANGUAGE.fullmatch(code):
             raise broken_manifest(bundle.path, f"directions: {code!r:.100} is no BCP-47 code")
     if not directions.fits(bundle.source_language, bundle.target_language):
-        raise broken_manifest(bundle.path, "languages is none of directions")
+        raise broken_manifest(bundle.path, "languages is not among directions")
     if not directions.is_one and bundle.manifest["tokenizer"]["kind"] == SENTENCEPIECE:
         raise broken_manifest(
             bundle.path, f"directions need a tokenizer.kind of {PIECES} or {JSON_PIECES}"

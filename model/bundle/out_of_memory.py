@@ -1,4 +1,4 @@
-"""How ONNX Runtime and PyTorch say that there is too little memory: they have no error for it."""
+"""Recognises errors of ONNX Runtime and PyTorch for a lack of memory, which have no class."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _WORDS = (
 
 
 def is_out_of_memory(exc: BaseException) -> bool:
-    """Whether something failed for want of memory."""
+    """Whether something failed because of a lack of memory."""
     return isinstance(exc, MemoryError) or any(words in str(exc) for words in _WORDS)

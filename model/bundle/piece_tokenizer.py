@@ -1,6 +1,6 @@
-"""Tokenizers of imported models: a segmenter cuts a text, a vocabulary of its own numbers it.
+"""Tokenizers of imported models: a segmenter cuts texts, a vocabulary numbers the pieces.
 
-MarianMT, M2M-100, NLLB and mBART-50 number the pieces otherwise than their SentencePiece models do,
+MarianMT, M2M-100, NLLB and mBART-50 number the pieces differently from their SentencePiece models,
 and the two languages can have a model, and a vocabulary, each. Free of torch.
 """
 
@@ -28,8 +28,8 @@ class PieceVocabulary:
 
     Attributes:
         model: a serialized SentencePiece model, or a tokenizer.json (`model.bundle.segmenters`).
-        pieces: by token id.
-        prefix_ids: put before every text that is translated; tokens that name languages, say.
+        pieces: the pieces, by token id.
+        prefix_ids: tokens before every text that is translated, such as those of languages.
         start_ids: every translation into this language begins with these.
         special_ids: tokens that stand for no text, beside those of `ModelConfig`.
         cleans_up: whether texts lose spaces before punctuation (`CleaningSegmenter`).
@@ -82,11 +82,11 @@ class PieceTokenizer(Tokenizer):
         }
 
     def between(self, prefix_ids: tuple[int, ...], start_ids: tuple[int, ...]) -> PieceTokenizer:
-        """The tokenizer of another direction of the same model, which shares all that is large.
+        """A tokenizer for another direction of the same model, which shares the vocabularies.
 
         Args:
-            prefix_ids: before every text.
-            start_ids: at the beginning of every translation.
+            prefix_ids: tokens before every text.
+            start_ids: tokens at the beginning of every translation.
         """
         source, target = copy.copy(self), copy.copy(self.target)
         source.vocabulary = replace(self.vocabulary, prefix_ids=prefix_ids)
@@ -210,7 +210,7 @@ class PieceTokenizer(Tokenizer):
         return self._segmenter.text(self._visible_pieces(token_ids)).lstrip()
 
     def is_unfinished(self, token_ids: Sequence[int]) -> bool:
-        """Whether tokens to come can change the text of these."""
+        """Whether further tokens can change the text of these."""
         if super().is_unfinished(token_ids):
             return True
         return self._segmenter.is_unfinished(self._visible_pieces(token_ids))

@@ -21,7 +21,7 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
 
     Args:
         machine: as `platform.machine()` gives it, which is the default.
-        cpuinfo: where Linux lists the processor's flags.
+        cpuinfo: file in which Linux lists the processor's flags.
     """
     if (machine or platform.machine()).lower() not in {"x86_64", "amd64", "i686", "i386"}:
         return True
@@ -53,9 +53,10 @@ def num_usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> 
     More threads than that wait for each other in the middle of an operator.
 
     Args:
-        cgroup: where Linux mounts the control groups, version 2 or 1.
-        membership: where it lists those of this process. In a container, its own group is often
-            mounted as if it were the root, and the list names a path that is not there.
+        cgroup: folder at which Linux mounts the control groups, version 2 or 1.
+        membership: file in which Linux lists the control groups of this process. In a container,
+            its own group is often mounted as if it were the root, and the list names a path that is
+            not there.
     """
     has_affinity = hasattr(os, "sched_getaffinity")  # Linux
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1

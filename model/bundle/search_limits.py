@@ -1,4 +1,4 @@
-"""Which values options of a search may have: in requests, in bundles and in imported models.
+"""Limits of search options in requests, bundles and imported models.
 
 Free of torch, so that the server can use it.
 """
@@ -76,7 +76,7 @@ def check_search_fits(
     """Compare options with what a model can hold.
 
     Raises:
-        SearchLimitError: it can never do this.
+        SearchLimitError: the model can never do such a search.
     """
     _check_at_most("max_new_tokens", max_new_tokens or 1, max_target_positions)
     _check_at_most("min_new_tokens", min_new_tokens, max_target_positions)

@@ -46,7 +46,7 @@ class Segmenter(Protocol):
         ...
 
     def is_unfinished(self, pieces: Sequence[str]) -> bool:
-        """Whether pieces to come can change the text of these; pieces of a byte apart."""
+        """Whether further pieces can change the text of these; pieces of bytes don't count."""
         ...
 
 
@@ -54,7 +54,7 @@ class SentencePieceSegmenter:
     """A SentencePiece model.
 
     Raises:
-        TokenizerError: `model` is none.
+        TokenizerError: `model` is not a SentencePiece model.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -81,7 +81,7 @@ class SentencePieceSegmenter:
         return list(self._processor.decode(list(pieces), return_type="offset_mapping")["offsets"])
 
     def is_unfinished(self, pieces: Sequence[str]) -> bool:
-        """Never: `Tokenizer` looks after pieces such as <0xC3>."""
+        """Return False: `Tokenizer` handles pieces such as <0xC3>."""
         return False
 
 
@@ -214,7 +214,7 @@ class CleaningSegmenter:
 
 
 def open_segmenter(model: bytes) -> Segmenter:
-    """Whichever of the two `model` is: a tokenizer.json begins with a brace.
+    """Open a SentencePiece model, or a tokenizer.json, which begins with a brace.
 
     Raises:
         TokenizerError: it can't be read.
@@ -258,10 +258,10 @@ def plain_tokenizer(fields: dict[str, Any]) -> tuple[bytes, dict[str, int], set[
 
 
 def decoder_of(fields: dict[str, Any]) -> str:
-    """How pieces become a text, "ByteLevel" or "Metaspace".
+    """The decoder of pieces: "ByteLevel" or "Metaspace".
 
     Raises:
-        TokenizerError: in another way.
+        TokenizerError: there is another decoder.
     """
     decoder = fields.get("decoder")
     kind = decoder.get("type") if isinstance(decoder, dict) else decoder

@@ -1,6 +1,6 @@
-"""How the graphs of a bundle are opened, for serving and for proving an export alike.
+"""Opens the graphs of a bundle, for serving and for the proof of an export.
 
-One place for both: what is proven has to be what is served.
+Both use the same code, so that the proof holds for the served model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Device:
 
     Attributes:
         kind: "cpu" or "cuda".
-        index: which of the GPUs that this process sees; 0 on a CPU.
+        index: number of the GPU among those that this process sees; 0 on a CPU.
     """
 
     kind: str = "cpu"
@@ -48,10 +48,10 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """From "cpu", "cuda" (the first GPU) or "cuda:1".
+        """Parse "cpu", "cuda" (the first GPU) or "cuda:1".
 
         Raises:
-            BundleDeviceError: it is none of these.
+            BundleDeviceError: it is not such a name.
         """
         match = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,3}))?", text)
         if match is None or (match[1] == "cpu" and match[2]):
@@ -63,22 +63,21 @@ class Device:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How the graphs of one bundle are run.
+    """Settings of the sessions that run the graphs of one bundle.
 
     Attributes:
         device: as `Device.parse` reads it.
         intra_op_threads: threads that share one operator; None for one a core that
             this process may use.
-        exact_int8_products: whether the processor has them; None to look.
-        profile_prefix: how the files begin into which ONNX Runtime writes what every operator took;
-            "" for none.
+        exact_int8_products: whether the processor sums 8-bit products exactly; None to detect it.
+        profile_prefix: prefix of the files for ONNX Runtime's profile of operators; "" for none.
         compute_stream: the address of the CUDA stream on which everything is launched; 0 for one of
             ONNX Runtime's own.
-        opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
-            graphs are opened. The sessions' own threads are as nice as the calling thread.
+        opening_niceness: niceness at which the graphs are opened; the calling thread's must be 0.
+            The sessions' own threads are as nice as the calling thread.
         uses_shortlist: whether rows choose from shortlists, where the bundle has one.
-        waits: whether a run that is launched is also waited for, so that an error is its own.
-        packed: on a CPU, a folder for packed weights, which sessions in several processes share.
+        waits: whether each run is waited for after its launch, so that errors belong to it.
+        packed: folder on a CPU for packed weights, which sessions in several processes share.
             One process at a time may open sessions with it; None for weights of the session's own.
     """
 
@@ -104,8 +103,8 @@ def open_session(
     """A session of one of the bundle's graphs, read from the files that the bundle holds.
 
     Args:
-        captures: on a GPU, its runs can be captured as CUDA graphs.
-        optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
+        captures: whether its runs on a GPU can be captured as CUDA graphs.
+        optimized_graph: file for the graph as ONNX Runtime has optimised it, for inspection.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
@@ -250,7 +249,7 @@ def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | 
 
 
 def _let_go(weights: mmap.mmap) -> None:
-    """Free the memory of weights, most of which were packed. Pages needed again are read again."""
+    """Free the memory of weights, most of which were packed. Needed pages are read again."""
     if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
         weights.madvise(mmap.MADV_DONTNEED)
 
@@ -286,7 +285,7 @@ def _no_such_gpu(device: str, why: str) -> str:
 
 
 def launch_options(settings: SessionSettings, graph: str | None = None) -> ort.RunOptions:
-    """For runs that are launched on the settings' stream and, unless they say so, not waited for.
+    """Options of a run on the settings' stream, which by default does not wait for its end.
 
     Args:
         graph: the CUDA graph to capture or replay, in ONNX Runtime's words ("-1" for none); None
@@ -301,7 +300,7 @@ def launch_options(settings: SessionSettings, graph: str | None = None) -> ort.R
 
 
 def check_device(bundle: Bundle, device: Device) -> None:
-    """Whether `device` runs such bundles, and this ONNX Runtime such devices.
+    """Check that `device` runs such bundles, and that this ONNX Runtime runs such devices.
 
     Raises:
         BundleDeviceError: one of them doesn't; says what to do.

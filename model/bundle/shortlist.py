@@ -51,14 +51,14 @@ class Shortlist:
 
     @classmethod
     def of(cls, first_num: int, lists: Sequence[Sequence[int]]) -> Shortlist:
-        """From the listed ids of each source token."""
+        """Make a shortlist from the listed ids of each source token."""
         sources = np.repeat(np.arange(len(lists)), [len(ids) for ids in lists])
         targets = np.fromiter((i for ids in lists for i in ids), np.int64, len(sources))
         return cls.of_pairs(first_num, sources, targets, len(lists))
 
     @classmethod
     def of_pairs(cls, first_num: int, sources: Ids, targets: Ids, num_sources: int) -> Shortlist:
-        """From pairs of a source token and a target token, in any order."""
+        """Make a shortlist from pairs of a source token and a target token, in any order."""
         width = int(targets.max(initial=0)) + 1
         keys = np.unique(sources * width + targets)
         counts = np.bincount(keys // width, minlength=num_sources)
@@ -72,7 +72,7 @@ class Shortlist:
 
     @classmethod
     def parse(cls, content: bytes | memoryview, vocab_size: int) -> Shortlist:
-        """From a file's content, which is not copied.
+        """Parse a file's content, which is not copied.
 
         Raises:
             ShortlistError: it is damaged, or its ids are not those of `vocab_size` tokens.
@@ -124,7 +124,7 @@ class Shortlist:
 
     @cached_property
     def _is_always_listed(self) -> npt.NDArray[np.bool_]:
-        """Of each id, whether every sentence may produce it."""
+        """Whether every sentence may produce an id, for each id."""
         largest = max(self.ids.max(initial=0), *self.always, *self.never, 0)
         is_listed = np.zeros(max(len(self.offsets) - 1, self.first_num, largest + 1), np.bool_)
         is_listed[: self.first_num] = True

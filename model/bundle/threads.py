@@ -1,4 +1,4 @@
-"""How many CPU threads PyTorch should use: measured, since more are often slower.
+"""Chooses PyTorch's number of CPU threads by measurement, since more are often slower.
 
 The threads of one operator wait for each other. Where another process has one of the cores, every
 operator takes as long as that thread has to wait for it: on a busy machine all cores can take ten
@@ -26,8 +26,8 @@ def choose_threads(step: Callable[[], object], what: str, threads: int = 0) -> i
     """Set the number of PyTorch's threads, and log it with its reason in one line.
 
     Args:
-        step: does once what is to be fast, in its real shape.
-        what: what a step is, for the log: "a batch".
+        step: function that does the work once, with its real shapes.
+        what: name of the work for the log, such as "a batch".
         threads: the number that was asked for; 0 takes OMP_NUM_THREADS or MKL_NUM_THREADS where
             one of them is set, and measures otherwise.
 

@@ -1,4 +1,4 @@
-"""Which of some choices makes a step fastest: measured, cheaply."""
+"""Measures, at a low cost, which choice makes a step fastest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def time_choices(
     Choices take turns, so that a change of the machine's load meets all of them.
 
     Args:
-        step: what to time; its first run with each choice is not counted.
+        step: function to time; its first run with each choice is not counted.
         choose: makes the following steps use a choice.
         drop_slow: try a choice no more once it is clearly slower than the fastest; otherwise it
             would cost more than all the others. Processes that step together must not do this.

@@ -154,7 +154,7 @@ class Tokenizer:
         return str(self._processor.decode(self._visible(token_ids)))
 
     def is_unfinished(self, token_ids: Sequence[int]) -> bool:
-        """Whether tokens to come can change the text of these.
+        """Whether further tokens can change the text of these.
 
         They can where a character, spelt in pieces such as <0xC3>, lacks bytes.
         """

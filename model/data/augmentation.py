@@ -74,7 +74,7 @@ def paragraphs(
 
     Args:
         pairs: sentences, in document order where there are documents.
-        documents: a document's id for each pair; without, sentences are joined at random.
+        documents: a document's id for each pair; None joins sentences at random.
         share: share of the sentences that become part of a run, 0 to 1.
         characters: the most characters in the longer side of a run.
     """
@@ -113,10 +113,10 @@ def _runs(
 def variants(
     pairs: Sequence[Pair], generator: random.Random, *, share: float, sentinels: int = 0
 ) -> list[Pair]:
-    """Changed copies of some pairs; none of a pair to which the change drawn does not apply.
+    """Changed copies of some pairs. A pair that its random change does not fit gets none.
 
     Args:
-        share: share of the pairs to change, 0 to 1; and, if there are sentinels, to change by them.
+        share: share of the pairs to change, 0 to 1; with sentinels, as many are changed by these.
     """
     kinds, weights = zip(*_VARIANTS, strict=True)
     found = []
@@ -133,9 +133,9 @@ def variants(
 
 
 def with_sentinels(pair: Pair, generator: random.Random, sentinels: int) -> Pair:
-    """Sentinels in place of strings that both sides have once; else one beside the sentence.
+    """Replace strings that both sides have once by sentinels, or put one beside the sentence.
 
-    The server numbers what it replaces in the order of the source, so most pairs do.
+    The server numbers what it replaces in the order of the source, so most pairs do the same.
     """
     left, right = (Counter(_COPIES.findall(side)) for side in pair)
     both = [text for text, count in left.items() if count == right[text] == 1]

@@ -1,4 +1,4 @@
-"""Which sentence pairs are worth learning from, and which are too near to the validation text."""
+"""Filters for sentence pairs: faults, and near twins of the validation text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tidy(text: str) -> str:
 
 
 def fault(source: str, target: str, languages: tuple[str, str]) -> str | None:
-    """Why a pair should be left out; None for a good one.
+    """The reason to leave a pair out; None for a good one.
 
     Args:
         source: the source side, tidied (`tidy`).
@@ -81,7 +81,7 @@ def fold(text: str) -> str:
 
 
 def identity(pair: Pair) -> Pair:
-    """Equal for pairs of which one is enough: they differ in case and punctuation only."""
+    """A key that pairs share if they differ in case and punctuation only."""
     folded = [" ".join(re.findall(r"\w+", side.casefold())) or side for side in pair]
     return folded[0], folded[1]
 
@@ -107,7 +107,7 @@ def masked(text: str, names: frozenset[str]) -> str:
 def near_twins(
     train: Sequence[Pair], valid: Sequence[Pair], *, similarity: float = TWIN_SIMILARITY
 ) -> Mapping[int, set[int]]:
-    """Validation pairs of which each training pair is a near twin, by training index.
+    """The validation pairs to which each training pair is a near twin, by training index.
 
     Numbers, case and punctuation do not count, and on the source side names do not either. Twins
     are pairs with the same source, with the same target (other sources of one translation), or
@@ -117,7 +117,7 @@ def near_twins(
     Args:
         train: pairs, the source side in English.
         valid: pairs of the same kind of text.
-        similarity: from which on two sources are near twins, in (0, 1].
+        similarity: least similarity of two near twins, in (0, 1].
     """
     names = names_in(source for source, _ in [*train, *valid])
     by_target: defaultdict[str, list[int]] = defaultdict(list)

@@ -26,7 +26,7 @@ class ParallelText:
 
     Attributes:
         sources, targets: the sentences, of equal number.
-        skipped: what was left out, one "file:line: reason" each.
+        skipped: pairs that were left out, one "file:line: reason" each.
         alignments: the links of their words in Pharaoh's format, one line a pair; empty if none
             were read.
     """

@@ -100,7 +100,7 @@ class Dictionary:
     Attributes:
         sentences: example sentences.
         terms: words and phrases.
-        nouns: those among the terms that stand in the singular and plural.
+        nouns: the nouns among the terms, in the singular and plural.
     """
 
     sentences: Sequence[Pair]
@@ -312,7 +312,7 @@ def main(
     context: Annotated[
         tuple[Path, Path], typer.Option(help="English and German side of everyday text.")
     ],
-    seed: Annotated[int, typer.Option(help="Of articles and replaced nouns.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of articles and replaced nouns.")] = 1,
 ) -> None:
     """Write a dictionary's sentences, terms and nouns in context as parallel text."""
     dictionary = read_dictionary(file)

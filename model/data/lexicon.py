@@ -53,7 +53,7 @@ def shortlist_from(source: Path, target: Path, tokenizer: Tokenizer, vocab_size:
 
 
 def shortlist_of(text: ParallelText, tokenizer: Tokenizer, vocab_size: int) -> Shortlist:
-    """The shortlist of a text, by its links of words if it has them; as `shortlist_from`."""
+    """The shortlist of a text, by its links of words if it has them; see `shortlist_from`."""
     step = -(-len(text.sources) // MAX_PAIRS)
     sources, targets = text.sources[::step], text.targets[::step]
     _log.info("a shortlist from %d sentence pairs", len(sources))
@@ -86,7 +86,7 @@ def best_of(
 
     Args:
         pairs: source token * `vocab_size` + target token, once each.
-        counts: how often the pair was seen.
+        counts: number of times that each pair was seen.
         frequent: target tokens that every sentence gets: those of the source's EOS.
     """
     order = np.lexsort((-counts, pairs // vocab_size))

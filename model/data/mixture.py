@@ -34,7 +34,7 @@ def shares(sizes: Sequence[float], weights: Sequence[float], temperature: float)
 
 @dataclass(frozen=True)
 class Draws:
-    """Which pairs each epoch draws from each corpus.
+    """The pairs that each epoch draws from each corpus.
 
     An epoch is a fixed number of pairs, not a pass over the text. A corpus is gone through in a
     random order of its own, on from where the last epoch ended, and in a new order once all of it
@@ -77,11 +77,11 @@ def plan_draws(
     epoch_pairs: int,
     seed: int,
 ) -> Draws:
-    """How many pairs an epoch of about `epoch_pairs` takes from each corpus.
+    """The number of pairs that an epoch of about `epoch_pairs` takes from each corpus.
 
     Args:
         corpora: the training text, none of them empty.
-        temperature: see `shares`.
+        temperature: T; see `shares`.
         epoch_pairs: pairs in an epoch, up to rounding; each corpus gives at least one.
     """
     characters = [sum(map(len, text.targets)) for text in corpora]

@@ -45,7 +45,7 @@ class PackedSide:
     ends: Int64
 
     def lengths(self) -> Int64:
-        """[sentences] the tokens of each."""
+        """[sentences] number of tokens of each sentence."""
         return np.diff(self.ends, prepend=0)
 
     def at(self, indices: Int64) -> PackedSide:
@@ -108,7 +108,7 @@ class PackedTrainingData(TrainingData):
 
     Attributes:
         sources, targets: the token ids.
-        description: what `pack` wrote beside them.
+        description: description that `pack` wrote.
     """
 
     sources: PackedSide = field(kw_only=True)
@@ -126,7 +126,7 @@ class PackedTrainingData(TrainingData):
 
     @property
     def trained_length(self) -> int:
-        """As in `TrainingData`."""
+        """See `TrainingData`."""
         return int(self.description["trained_length"])
 
     def epoch(self, number: int) -> EpochBatches:
@@ -138,7 +138,7 @@ class PackedTrainingData(TrainingData):
 
 
 def pack(data: TrainingData, folder: Path, *, piece_bytes: int, init: Path | None = None) -> int:
-    """Write a corpus as pieces into an empty folder; gives their number.
+    """Write a corpus as pieces into an empty folder; returns their number.
 
     Args:
         piece_bytes: the largest size of a piece.
@@ -200,7 +200,7 @@ def unpack(folder: Path, output: Path, recipe_changes: str = "") -> PackedTraini
 
     Raises:
         PackError: a piece is missing or damaged.
-        ValueError: the changed recipe is none, or changes what the pack was made from.
+        ValueError: the changed recipe is invalid, or changes what the pack was made from.
     """
     files = read_pieces(folder)
     description = json.loads(files[DESCRIPTION_FILE])
@@ -250,7 +250,7 @@ def changed_recipe(text: str, changes: str) -> Recipe:
 def write_pieces(
     files: Mapping[str, bytes], folder: Path, *, piece_bytes: int, preset: int = 6
 ) -> int:
-    """Write files as pieces of one archive, compressed by LZMA's `preset`; gives their number."""
+    """Write files as pieces of one archive, compressed by LZMA's `preset`; returns their number."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = lzma.compress(b"".join(files.values()), preset=preset)
     pieces = [archive[i : i + piece_bytes] for i in range(0, len(archive), piece_bytes)]

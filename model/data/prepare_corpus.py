@@ -1,4 +1,4 @@
-"""From raw corpora to the text that a recipe trains on: cleaned, without twins, with more variety.
+"""Prepares raw corpora for a recipe: cleans them, removes near twins, adds variety.
 
     python -m model.data.prepare_corpus RECIPE [HELD_OUT]... --data-root RAW --output PREPARED
 
@@ -38,7 +38,7 @@ VARIANT_SHARE = 0.15
 
 @dataclass
 class Cleaned:
-    """One corpus on its way: its pairs, their documents, and how many were left out and why."""
+    """A corpus in preparation: its pairs, their documents, and counts of pairs left out."""
 
     pairs: list[Pair]
     documents: list[str] | None
@@ -59,8 +59,8 @@ def main(
         typer.Argument(help="Source sides of other test sets: their sentences leave training."),
     ] = None,
     data_root: Annotated[Path, typer.Option(help="The raw corpora.")] = Path(),
-    output: Annotated[Path, typer.Option(help="Where to write.")] = Path("prepared"),
-    seed: Annotated[int, typer.Option(help="Of runs and variants.")] = 1,
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("prepared"),
+    seed: Annotated[int, typer.Option(help="Seed of runs and variants.")] = 1,
     run_sentences: Annotated[
         int, typer.Option(min=RUN_LENGTHS[0], help="Sentences in a run, at most.")
     ] = RUN_LENGTHS[1],
@@ -98,7 +98,7 @@ def prepare(
 
     Args:
         held_out: source sides of other test sets.
-        longest_run: the most sentences of a run, and characters of its longer side.
+        longest_run: most sentences of a run, and most characters of its longer side.
         most_characters: limit for the target side; a random part of a larger corpus is kept.
 
     Raises:

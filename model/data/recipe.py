@@ -45,10 +45,10 @@ class Recipe(Section):
     """A whole training run.
 
     Attributes:
-        name: how reports and checkpoints call it.
+        name: name in reports and checkpoints.
         output: folder of the run, relative to the current directory.
-        extends: another recipe, relative to this file, whose fields these replace: of `model` the
-            whole table, of other tables field by field.
+        extends: base recipe, relative to this file. Fields here replace those of the base; `model`
+            replaces its whole table.
         model: `preset` and any field of `ModelConfig`.
     """
 
@@ -138,7 +138,7 @@ class Recipe(Section):
         return head
 
     def model_config_for(self, vocab_size: int) -> ModelConfig:
-        """The network that this recipe asks for, with the vocabulary that there really is."""
+        """The network that this recipe asks for, with the actual vocabulary."""
         overrides = {key: value for key, value in self.model.items() if key != "preset"}
         try:
             return preset(self.model["preset"], vocab_size, **overrides)
@@ -212,7 +212,7 @@ def check_files(recipe: Recipe) -> None:
     """Look for the corpora before anything takes time.
 
     Raises:
-        RecipeError: a file is missing; says where it was looked for, and why there.
+        RecipeError: a file is missing; names the place, and the reason for that place.
     """
     root = recipe.data.root
     for field, corpora in (("train", recipe.data.train), ("valid", recipe.data.valid)):
@@ -222,7 +222,7 @@ def check_files(recipe: Recipe) -> None:
                 raise RecipeError(
                     f"{file}: there is no such file. It is the {side} of data.{field}, corpus "
                     f"{corpus.name!r}, looked for in the data root {root}"
-                    f"{'' if root.is_dir() else ', which is no folder'}; another one is set by "
+                    f"{'' if root.is_dir() else ', which is not a folder'}; another one is set by "
                     f"--data-root, by {DATA_ROOT_VARIABLE} or by data.root in the recipe"
                 )
     for corpus in recipe.data.train if recipe.alignment.weight > 0.0 else ():

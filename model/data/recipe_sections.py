@@ -125,7 +125,7 @@ class Vocabulary(Section):
 
 
 class Optimization(Section):
-    """How the weights are found (Vaswani et al., 2017, section 5).
+    """The training of the weights (Vaswani et al., 2017, section 5).
 
     Attributes:
         batch_tokens: tokens on each side of a batch of one process, with padding.
@@ -195,7 +195,7 @@ class GuidedAlignment(Section):
 
 
 class Validation(Section):
-    """When and how the model is judged as it trains.
+    """The validation of the model in training.
 
     Attributes:
         every_updates: updates between two validations.

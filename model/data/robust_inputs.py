@@ -1,7 +1,7 @@
-"""Texts with parts that a translation has to keep, and whether one has kept them.
+"""Texts with parts that a translation has to keep, and the check of their translations.
 
 Placeholders, addresses, numbers, emoji and code have to come back verbatim; a text in capitals as
-one in capitals; a text without a full stop without one. None of it is made by
+one in capitals; a text without a full stop without one. None of these texts is made by
 `model.data.augmentation`, which makes such text for training.
 """
 
@@ -69,12 +69,12 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class RobustInput:
-    """A text, and what its translation has to keep.
+    """A text, and the part that its translation has to keep.
 
     Attributes:
-        kind: of what is to be kept, for the report.
+        kind: kind of the part, for the report.
         text: the source.
-        part: what has to come back verbatim; "" where the rule is about the whole text.
+        part: string that has to come back verbatim; "" for a rule about the whole text.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class RobustInput:
     part: str = ""
 
     def is_kept(self, translation: str) -> bool:
-        """Whether the translation has kept it."""
+        """Whether the translation has kept the part, or follows the rule."""
         if self.part:
             part = re.escape(self.part)
             # A number inside another one is not kept.
@@ -94,7 +94,7 @@ class RobustInput:
 
 
 def robust_inputs() -> list[RobustInput]:
-    """All of them, by kind."""
+    """All texts, by kind."""
     return [*_with_parts(), *_whole()]
 
 
@@ -116,7 +116,7 @@ def _whole() -> Iterator[RobustInput]:
 def kept_shares(
     inputs: Sequence[RobustInput], translations: Sequence[str]
 ) -> dict[str, tuple[int, int]]:
-    """How many texts of each kind kept it, and how many there are."""
+    """For each kind, the number of texts that were kept, and the number of all."""
     counts: dict[str, tuple[int, int]] = {}
     for one, translation in zip(inputs, translations, strict=True):
         kept, total = counts.get(one.kind, (0, 0))

@@ -45,14 +45,14 @@ class ValidationSet:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All that a run learns from and is judged on.
+    """The data that a run learns from, and the validation data.
 
     Attributes:
         tokenizer: the joint vocabulary.
         train: the training text, repeats included.
         validation: one set a validation corpus, at most `validation.max_sentences` each.
-        recipe: where it all comes from.
-        draws: which pairs of `train` an epoch takes; all of them where there is no mixture.
+        recipe: the recipe of the run.
+        draws: pairs of `train` that each epoch takes; None without a mixture, for all.
     """
 
     tokenizer: Tokenizer
@@ -112,8 +112,8 @@ class TrainingData:
     def trained_length(self) -> int:
         """The source length, EOS counted, that one training pair in a thousand reaches.
 
-        Up to there training has shown enough examples; what is longer is better split. Counted in
-        pairs of the first epoch, evenly spread.
+        Training has shown enough examples up to this length; longer texts are better split. Counted
+        in pairs of the first epoch, evenly spread.
         """
         text = _evenly(_text_of_epoch(self.train, self.draws, 0), _MEASURED_PAIRS)
         lengths = encode(self.tokenizer, text).lengths()

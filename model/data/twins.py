@@ -1,13 +1,13 @@
-"""Which lines of test sets have no near twin in the training text, as a file.
+"""Finds the lines of test sets without a near twin in the training text.
 
     python -m model.data.twins RECIPE --data-root PREPARED --output kept.json
         [--test NAME=SOURCE,REFERENCE]...
 
-A sentence whose near twin was trained on flatters a model. Twins are found as `prepare_corpus`
-finds them (`cleaning.near_twins`), but in all training corpora: numbers, case, punctuation and
-names aside, the same source, the same target, or sources whose character 4-grams overlap by half.
-The file maps each test set, the recipe's validation sets among them, to the numbers of the lines to
-keep, from 0.
+A sentence with a near twin in the training text makes a model look better than it is. Twins are
+found as `prepare_corpus` finds them (`cleaning.near_twins`), but in all training corpora: numbers,
+case, punctuation and names aside, the same source, the same target, or sources whose character
+4-grams overlap by half. The file maps each test set, the recipe's validation sets among them, to
+the numbers of the lines to keep, from 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from model.data.recipe import load_recipe
 
 
 def lines_without_twins(train: Sequence[Pair], test: Sequence[Pair]) -> list[int]:
-    """Numbers of the test pairs, from 0, of which no training pair is a near twin."""
+    """Numbers of the test pairs, from 0, without a near twin among the training pairs."""
     twins = {index for found in near_twins(train, test).values() for index in found}
     return [index for index in range(len(test)) if index not in twins]
 
@@ -60,7 +60,7 @@ def main(
         typer.Option(help="Another test set, NAME=SOURCE,REFERENCE; may be repeated."),
     ] = None,
 ) -> None:
-    """Write which lines of the test sets have no near twin in the training text."""
+    """Write the numbers of the lines of test sets without a near twin in the training text."""
     data = load_recipe(recipe, data_root=data_root).data
     train = [pair for corpus in data.train for pair in _pairs(corpus.source, corpus.target)]
     tests = {corpus.name: (corpus.source, corpus.target) for corpus in data.valid}

@@ -24,8 +24,8 @@ def load_vocabulary(
 ) -> Tokenizer:
     """The vocabulary of `init_from`, that of the run's folder, or a new one, kept there.
 
-    Beside it stands what it was made from. A run that was killed before it saved a state may go
-    on with another recipe or another text, and then the vocabulary must be another one too.
+    A file beside it describes its sources. A run that was killed before it saved a state may go on
+    with another recipe or another text, and then the vocabulary must be another one too.
 
     Args:
         has_state: the run has weights that depend on the vocabulary, whatever it was made from.

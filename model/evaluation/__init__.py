@@ -1,1 +1,1 @@
-"""How well a network translates: reference search, BLEU and chrF, alignments, pictures."""
+"""Evaluation of a network: reference search, BLEU and chrF, alignments, pictures."""

@@ -34,7 +34,7 @@ class Series:
     """Points of one kind.
 
     Attributes:
-        name: for the legend.
+        name: name in the legend.
         points: (x, y), ascending in x for a line.
         kind: "line", "dashes", "dots", or "steps" (a line that keeps its value until the next
             point).
@@ -53,7 +53,7 @@ class Chart:
     """Series on common axes.
 
     Attributes:
-        series: what is drawn; those without points are left out.
+        series: series to draw; those without points are left out.
         log_x: a logarithmic x axis; all x are positive.
         log_y: a logarithmic y axis; values of 0 and below are then left out.
         from_zero: a linear y axis that has 0 on it.

@@ -23,7 +23,7 @@ def choose_search_threads(
     """Set the number of PyTorch's threads that is fastest for the model on some of the sources.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         sources: token ids, each ending with EOS.
         threads: the number that was asked for; 0 measures, on a CPU.
 
@@ -50,10 +50,10 @@ def translate_sentences(
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Translate sentences one by one in meaning, in batches in fact; order is kept.
+    """Translate sentences independently of each other, in batches, and keep their order.
 
     Args:
-        model: in evaluation mode; its device is used.
+        model: the network, in evaluation mode; its device is used.
         sentences: blank ones come back as they are, as the service does it. One with more tokens
             than the model has positions is cut.
         options: a beam search; None is greedy.
@@ -91,7 +91,7 @@ def translate_ids(
     """The best translation of every source, as token ids without BOS and EOS.
 
     Args:
-        model: in evaluation mode; its device is used.
+        model: the network, in evaluation mode; its device is used.
         sources: token ids, each ending with EOS.
         options: a beam search; None is greedy.
         batch_tokens: source tokens in a batch, hypotheses and padding counted.
@@ -129,7 +129,7 @@ def translate_ids(
 
 
 def _batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Indices in batches, shortest first, so that little is padding; at least one a batch."""
+    """Batches of indices, shortest sources first, for little padding; each has at least one."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) + 1) * lengths[index] > token_budget:

@@ -1,4 +1,4 @@
-"""How good translations are: sacreBLEU's figures (Post, 2018). Free of torch."""
+"""Scores of translations by sacreBLEU (Post, 2018). Free of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TestSet:
     """Source sentences and one reference for each, in order.
 
     Raises:
-        CorpusError: from `read`, as it says.
+        CorpusError: `read` failed.
     """
 
     __test__ = False  # pytest: this is no test, for all its name
@@ -68,7 +68,7 @@ class Report:
     moses_bleu: Score | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values; what was not asked for is left out."""
+        """The report as plain JSON values, without scores that were not requested."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Reference search: greedy and beam, written to be obviously right. The engine is held to it.
+"""Reference search: greedy and beam, in simple code. The engine is compared with it.
 
 Definitions, since outputs have to agree to the last token:
 
@@ -6,7 +6,7 @@ Definitions, since outputs have to agree to the last token:
   precision; totals are sums of these in double precision.
 - Length counts generated tokens, the end-of-sentence token included. A score is the total
   log-probability divided by the length penalty.
-- Equals: within one row, tokens are ordered by raw logit, then lower token id first. (Not by
+- Ties: within one row, tokens are ordered by raw logit, then lower token id first. (Not by
   log-probability: rounding can make two of them equal where the logits are not.) Between rows of
   a beam, candidates are ordered by total log-probability, then lower beam first. Beams are
   numbered from best to worst. Among finished hypotheses of equal score, the one that finished
@@ -36,11 +36,11 @@ class ReferenceHypothesis:
     """One translation.
 
     Attributes:
-        token_ids: without BOS and EOS.
+        token_ids: tokens without BOS and EOS.
         log_probs: natural logarithm of every generated token's probability; the last one is the
             EOS's if `finished`.
         score: total log-probability over the length penalty (greedy search: the bare total).
-        finished: ended by EOS; False if it was cut at the length limit.
+        finished: whether it ended with EOS; False if it was cut at the length limit.
     """
 
     token_ids: tuple[int, ...]
@@ -51,11 +51,11 @@ class ReferenceHypothesis:
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """How a beam search weighs and stops.
+    """Options of a beam search.
 
     Attributes:
         beam_size: hypotheses kept, k.
-        num_hypotheses: how many to return, best first; at most `beam_size`.
+        num_hypotheses: number of hypotheses to return, best first; at most `beam_size`.
         length_penalty: alpha; 0 compares bare totals, larger favours longer translations.
         length_penalty_kind: "power" is length^alpha; "gnmt" is ((5 + length) / 6)^alpha (Wu et
             al., 2016, equation 14).
@@ -108,10 +108,10 @@ def greedy_search(
     start_ids: Sequence[int] = (),
     lists: Sequence[Sequence[int]] | None = None,
 ) -> list[ReferenceHypothesis]:
-    """The most probable token, again and again.
+    """Greedy search: append the most probable token until the end.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         source_ids: [B, S], every row ending with EOS, padding on the right.
         source_mask: [B, S], True at tokens; by default everything but `pad_id`.
         max_new_tokens: limit for all rows or one a row, EOS included; by default
@@ -172,7 +172,7 @@ def beam_search(
     k continuations are hypotheses without EOS.
 
     Args:
-        model: in evaluation mode.
+        model: the network, in evaluation mode.
         source_ids: [B, S], as in `greedy_search`.
         source_mask: [B, S], as in `greedy_search`.
         options: beam size, penalties, stopping; by default `BeamOptions()`.
@@ -220,7 +220,7 @@ class _Running:
 
 
 class ReferenceBeam:
-    """The search state of one sentence. Pure Python: which model is asked is not its business.
+    """The search state of one sentence, in pure Python and independent of the model.
 
     Attributes:
         running: hypotheses that go on, best first; one empty one to begin with.
@@ -242,12 +242,12 @@ class ReferenceBeam:
         """Takes one step.
 
         Args:
-            ids: for every running hypothesis its best tokens, best first: 2 * `beam_size` of
+            ids: best tokens of every running hypothesis, best first: 2 * `beam_size` of
                 them, or the whole vocabulary if that is smaller.
             log_probs: their log-probabilities.
 
         Returns:
-            For every hypothesis that runs on, its parent (an index into the `running` of before)
+            For every hypothesis that runs on, its parent (an index into `running` before the step)
             and its newest token; nothing if the sentence is done.
         """
         size = self.options.beam_size
@@ -300,7 +300,7 @@ def best_tokens(
 
     Args:
         logits: [rows, V].
-        count: how many a row; V if that is smaller.
+        count: number of tokens a row; V if that is smaller.
         forbidden_id: a token that is not among them, and keeps its probability.
 
     Returns:

@@ -1,9 +1,9 @@
-"""Draws how few singular values make up the encoder's attention matrices.
+"""Draws the cumulative singular values of the encoder's attention matrices.
 
     python -m model.evaluation.spectrum_picture CHECKPOINT --text FILE --output PICTURE.svg
 
 The evidence of "Linformer: Self-Attention with Linear Complexity" (Wang et al., 2020, section 3 and
-figure 1), on a checkpoint of ours: the normalised cumulative singular values of softmax(Q K^T /
+figure 1), on one of our checkpoints: the normalised cumulative singular values of softmax(Q K^T /
 sqrt(d_k)) over long sources. Where a few of n values make up most of their sum, the matrix is
 nearly one of a low rank. The softmax of random scores is drawn beside it: not every attention
 matrix is like that.

@@ -1,4 +1,4 @@
-"""How good a model is while it trains: loss, BLEU and chrF on held-out text."""
+"""Validation in training: loss, BLEU and chrF on held-out text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CorpusScore:
 
 @dataclass(frozen=True)
 class Sample:
-    """A validation sentence, and what the model makes of it."""
+    """A validation sentence and its translation."""
 
     source: str
     reference: str

@@ -45,7 +45,7 @@ class Checkpoint:
     Attributes:
         model: the network in evaluation mode, in float32 however it was stored.
         languages: {"source": code, "target": code}.
-        provenance: how the weights came about.
+        provenance: origin of the weights.
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None in checkpoints that do not say.

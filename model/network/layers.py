@@ -116,7 +116,7 @@ class LayerCache:
     recurrent: Tensor | None = None  # [B, 1, D]: the state of an SSRU decoder's layer
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends the newest position [B, H, 1, K]; gives keys and values of all positions."""
+        """Appends the newest position [B, H, 1, K]; returns keys and values of all positions."""
         self.self_key = torch.cat((self.self_key, key), dim=2)
         self.self_value = torch.cat((self.self_value, value), dim=2)
         return self.self_key, self.self_value

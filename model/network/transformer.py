@@ -40,7 +40,7 @@ class DecoderCache:
 
 
 class Transformer(nn.Module):
-    """The whole of figure 1: token ids in, logits over the vocabulary out.
+    """The Transformer of the paper's figure 1: token ids in, logits over the vocabulary out.
 
     Source sequences end with `eos_id`; target sequences begin with `bos_id`, and the logits at
     position t are for token t + 1.
@@ -149,7 +149,7 @@ class Transformer(nn.Module):
     def attention_weights(
         self, source_ids: Tensor, target_ids: Tensor, source_mask: Tensor | None = None
     ) -> AttentionWeights:
-        """Who looked where in a forward pass, for every layer and head.
+        """The attention weights of a forward pass, for every layer and head.
 
         An SSRU decoder has no self-attention: `decoder_self` is empty.
         """
@@ -199,7 +199,7 @@ class Transformer(nn.Module):
         return cast(Tensor, self.dropout(states))  # section 5.4: dropout on these sums, too
 
     def _concatenate(self, states: Tensor, start: int, mix: nn.Linear) -> Tensor:
-        """W [x; p] + b, which is W_x x + W_p p + b: addition with a map of its own for each."""
+        """W [x; p] + b, which is W_x x + W_p p + b: a sum with one map for each."""
         positions = cast(Tensor, self.sinusoid)[start : start + states.size(1)]  # [S, D]
         return cast(Tensor, mix(torch.cat((states, positions.expand_as(states)), dim=-1)))
 

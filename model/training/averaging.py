@@ -1,9 +1,10 @@
 """The mean of several checkpoints (Vaswani et al., 2017, section 6.1).
 
-    python -m model.training.averaging RUN --output CHECKPOINT                 (a run's last
-    checkpoints) python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
+    python -m model.training.averaging RUN --output CHECKPOINT
+    python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
 
-The first form works while the run goes on. `dragoman train` writes such a mean itself when it ends.
+The first form takes a run's last checkpoints, also while the run goes on. `dragoman train`
+writes such a mean itself when it ends.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def average_checkpoints(
 
     Raises:
         CheckpointError: a checkpoint cannot be read, or is not of the first one's network.
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     if not folders:
         raise ValueError("no checkpoint to average")
@@ -67,11 +68,12 @@ def _check_alike(first_folder: Path, first: Checkpoint, folder: Path, other: Che
 def write_average(folders: Sequence[Path], output: Path) -> Checkpoint:
     """Write the mean of checkpoints as a checkpoint in half precision, and return it.
 
-    All but the weights is the last one's; its provenance also counts the checkpoints (`averaged`).
+    All but the weights comes from the last checkpoint; the provenance also counts the checkpoints
+    (`averaged`).
 
     Raises:
         CheckpointError: as `average_checkpoints`.
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
     weights, head = average_checkpoints(folders)
     last = load_checkpoint(folders[-1])
@@ -97,7 +99,7 @@ def main(
     ],
     output: Annotated[Path, typer.Option(help="The checkpoint to write.")],
     last: Annotated[
-        int, typer.Option(help="Of a run, how many of its last checkpoints; 0 takes all.", min=0)
+        int, typer.Option(help="Number of a run's last checkpoints; 0 takes all.", min=0)
     ] = 0,
 ) -> None:
     """Write the mean of checkpoints as a checkpoint in half precision."""

@@ -81,7 +81,7 @@ class TrainingLog:
             self._writer.close()
 
     def started(self, progress: RunProgress, model: Transformer, num_pairs: int) -> None:
-        """The run begins, or goes on."""
+        """Report that the run begins or resumes."""
         if not self._enabled:
             return
         self._last_seconds = progress.train_seconds
@@ -119,7 +119,7 @@ class TrainingLog:
     def updated(
         self, progress: RunProgress, loss: float, rate: float, norm: float, num_tokens: int
     ) -> None:
-        """One update is done."""
+        """Report an update."""
         if not self._enabled or self._writer is None:
             return
         seconds = max(progress.train_seconds - self._last_seconds, 1e-9)
@@ -155,18 +155,18 @@ class TrainingLog:
             )
 
     def paused(self, seconds: float) -> None:
-        """The run stood still for so long, which says nothing about its speed."""
+        """Take a pause of the run out of the computation of its speed."""
         self._started += seconds
 
     def _time_left(self, progress: RunProgress) -> str:
-        """From the time of this start alone, validations included."""
+        """The remaining time, estimated from this start alone, validations included."""
         done = progress.update - self._first_update
         left = self._recipe.optimization.max_updates - progress.update
         seconds = (time.monotonic() - self._started) / done * left
         return f"{timedelta(seconds=round(seconds))} left"
 
     def validated(self, progress: RunProgress, scores: Scores, better: bool) -> None:
-        """A validation is done."""
+        """Report a validation."""
         logger.info(
             "update %d: %s%s", progress.update, scores.summary(), " (best)" if better else ""
         )
@@ -185,7 +185,7 @@ class TrainingLog:
         (self._output / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
 
     def averaged(self, count: int, scores: Scores, best_score: float, mean_is_better: bool) -> None:
-        """The last checkpoints' mean was validated, and the final model chosen."""
+        """Report the validation of the last checkpoints' mean, and which model is the final one."""
         logger.info(
             "mean of the last %d checkpoints: %s; the best single one had %.2f. "
             "The final model is %s",

@@ -1,4 +1,4 @@
-"""The objective and how it is followed downhill (Vaswani et al., 2017, sections 5.3 and 5.4)."""
+"""The loss and the optimizers (Vaswani et al., 2017, sections 5.3 and 5.4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def learning_rate(update: int, optimization: Optimization) -> float:
     "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", section 3).
 
     Args:
-        update: from 1.
+        update: number of the update, from 1.
     """
     warmup, cooldown = optimization.warmup_updates, optimization.cooldown_updates
     rate = optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))
@@ -69,7 +69,7 @@ class Optimizers:
         return [optimizer.state_dict() for optimizer, _ in self.parts]
 
     def load_state_dict(self, state: Sequence[dict[str, Any]] | dict[str, Any]) -> None:
-        """Go back to what `state_dict` gave; a mapping is of AdamW alone, from older versions."""
+        """Restore a state of `state_dict`; a mapping is of AdamW alone, from older versions."""
         states = [state] if isinstance(state, dict) else state
         for (optimizer, _), saved in zip(self.parts, states, strict=True):
             optimizer.load_state_dict(saved)
@@ -120,7 +120,7 @@ class SmoothedLoss(nn.Module):
 
     Args:
         label_smoothing: section 5.4.
-        head: which learns to align.
+        head: head that learns to align.
         alignment_weight: factor on that part of the loss.
     """
 

@@ -1,14 +1,16 @@
-"""Training on a machine that nothing can be fetched from, such as a GPU that is lent for minutes.
+"""Training on a machine without downloads, such as a GPU that is lent for minutes.
 
-    python -m model.training.packed_training pack RECIPE --data-root PREPARED --run RUN --output
-    PIECES python -m model.training.packed_training train PIECES --work WORK --output OUT      (over
-    there) python -m model.training.packed_training weights --work WORK --output OUT --first 4 (over
-    there) python -m model.training.packed_training join OUT --output CHECKPOINT
+    python -m model.training.packed_training pack RECIPE --data-root PREPARED --run RUN \
+        --output PIECES
+    python -m model.training.packed_training train PIECES --work WORK --output OUT
+    python -m model.training.packed_training weights --work WORK --output OUT --first 4
+    python -m model.training.packed_training join OUT --output CHECKPOINT
 
-`train` keeps the pieces that it finds in WORK, so that they may come one by one, and begins when
-all are there. It ends after some minutes with its state saved; the same command goes on from it.
-OUT gets the mean of the last checkpoints in half precision, in pieces too, of which `weights` gives
-those that did not fit. On a machine that has lost WORK, go on from the weights: `pack --init`.
+`train` and `weights` run on the other machine. `train` keeps the pieces that it finds in WORK, so
+that they may come one by one, and begins when all have come. It ends after some minutes with its
+state saved; the same command resumes. OUT gets the mean of the last checkpoints in half precision,
+also in pieces; `weights` gives the pieces that did not fit. On a machine that has lost WORK, start
+again from the weights: `pack --init`.
 
 Needs torch, numpy, sentencepiece, safetensors, pydantic, rich, typer, tensorboard and sacrebleu.
 """
@@ -48,7 +50,7 @@ _BEYOND = 1.01
 Output = Annotated[Path, typer.Option(help="The folder to write.")]
 Work = Annotated[Path, typer.Option(help="A folder that stays on the machine between two calls.")]
 First = Annotated[int, typer.Option(help="The first piece of the weights to write.", min=0)]
-Count = Annotated[int, typer.Option(help="How many pieces of the weights to write.", min=1)]
+Count = Annotated[int, typer.Option(help="Number of pieces of the weights to write.", min=1)]
 
 
 @app.command("pack")
@@ -79,7 +81,7 @@ def train(
     changes: Annotated[
         Path | None, typer.Option(help="TOML with fields that replace those of the recipe.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="After which it saves and ends.", min=0)] = 8.0,
+    minutes: Annotated[float, typer.Option(help="Minutes until it saves and ends.", min=0)] = 8.0,
     fit: Annotated[
         bool, typer.Option(help="End the schedule of the learning rate with these minutes.")
     ] = False,
@@ -113,7 +115,7 @@ def train(
         trainer.run()
         typer.echo("finished")
     except KeyboardInterrupt:  # the state is saved
-        typer.echo(f"stopped at update {trainer.progress.update}; the same command goes on")
+        typer.echo(f"stopped at update {trainer.progress.update}; the same command resumes")
     finally:
         timer.cancel()
         ended.set()
@@ -122,11 +124,11 @@ def train(
 
 
 def fit_schedule(trainer: Trainer, end: float, stop: threading.Event) -> None:
-    """Move the end of a run's schedule to the update that it reaches at `end`, again and again.
+    """Move the end of a run's schedule to the update that it reaches at `end`, repeatedly.
 
     Args:
-        end: in seconds of `time.monotonic`.
-        stop: set when the run has ended.
+        end: time in seconds of `time.monotonic`.
+        stop: event that is set when the run has ended.
     """
     first, began = trainer.progress.update, time.monotonic()
     while not stop.wait(_SECONDS_BETWEEN_FITS) and time.monotonic() < end:

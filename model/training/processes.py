@@ -25,12 +25,12 @@ class Processes:
         return self.rank == 0
 
     def wait_for_all(self) -> None:
-        """Go on when every process has come here."""
+        """Wait until every process has called this."""
         if self.count > 1:
             distributed.barrier()
 
     def first_alone(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which the others do when the first process has done it."""
+        """The result of `work`, which the first process does before the others."""
         if not self.is_first:
             self.wait_for_all()
         result = work()

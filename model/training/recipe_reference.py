@@ -44,7 +44,7 @@ _NOT_IN_RECIPES = {"vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"}
 
 
 def recipe_reference() -> str:
-    """The page."""
+    """The text of RECIPES.md."""
     return "\n".join([_INTRODUCTION, *_sections(Recipe, "")])
 
 

@@ -1,4 +1,4 @@
-"""How a training run went, as a page: report.md with its curves, curves.svg.
+"""The report of a training run: report.md with its curves, curves.svg.
 
     python -m model.training.report RUN
 

@@ -1,4 +1,4 @@
-"""A training run small enough to travel: packed on one machine, it goes on on another.
+"""Packs a training run into a small archive, to resume it on another machine.
 
     python -m model.training.run_archive pack runs/en-de-compact --output FOLDER
     python -m model.training.run_archive unpack FOLDER --output runs/en-de-compact
@@ -7,9 +7,9 @@
 The archive holds the vocabulary, the weights in half precision, the position in the text and the
 state of everything random. Of the optimizer it keeps AdamW's second moments alone, a matrix of them
 as the means of its rows and columns (Shazeer and Stern, 2018, "Adafactor", section 3). Averaged
-gradients begin at zero again, so that the first updates are small. The weights are therefore not
-those of an unbroken run, as they are where a run goes on from its own folder. Corpora are not in
-it: the other machine prepares them by the same recipe, and `dragoman train` compares them.
+gradients begin at zero again, so that the first updates are small. So the final weights differ from
+those of an uninterrupted run, unlike those of a run that resumes from its own folder. Corpora are
+not in it: the other machine prepares them by the same recipe, and `dragoman train` compares them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def unpack(
 
 
 def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in half precision; tied ones stay one."""
+    """Weights in half precision; tied weights stay tied."""
     half: dict[int, Tensor] = {}
     return {
         name: half.setdefault(weight.data_ptr(), weight.half())
@@ -109,7 +109,7 @@ def reduced(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def restored(part: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `reduced`, as far as it can be known: moments from means, averages of 0."""
+    """The inverse of `reduced`, as far as possible: moments from means, averages of 0."""
     weights = {}
     for index, kept in part["state"].items():
         second = kept.get(_SECOND)

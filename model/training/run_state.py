@@ -1,4 +1,4 @@
-"""How far a training run has come, and all that it needs to go on from there."""
+"""The progress of a training run, and the state from which it resumes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
         update: updates made.
         epoch: the current epoch, from 0.
         position: groups of batches of this epoch already used; a group makes one update.
-        best_score, validations_without_best: for early stopping.
-        precision: chosen at the start, kept from then on.
+        best_score, validations_without_best: values for early stopping.
+        precision: precision that was chosen at the first start.
         train_seconds: time spent in updates, over all starts of the run.
         cpu_seconds: CPU time of the first process in them, which other load affects less.
         tokens: target tokens learnt from.
@@ -59,15 +59,15 @@ def recent_checkpoints(output: Path) -> list[Path]:
 
 
 class TrainingError(RuntimeError):
-    """Training cannot start or go on. The message says what to do."""
+    """Training cannot start or resume. The message says what to do."""
 
 
 class StateError(TrainingError):
-    """A saved state does not fit the run that should go on from it. Names the field."""
+    """A saved state does not fit the run that should resume from it. Names the field."""
 
 
 def random_state(device: torch.device) -> list[Tensor]:
-    """The generators of this process: the CPU's and, there, the GPU's."""
+    """The states of this process's random generators: on the CPU and, if used, the GPU."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -75,7 +75,7 @@ def random_state(device: torch.device) -> list[Tensor]:
 
 
 def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
-    """Put this process's generators where `random_state` saw them."""
+    """Restore this process's random generators from the result of `random_state`."""
     torch.set_rng_state(states[0].cpu())
     if device.type == "cuda" and len(states) > 1:
         torch.cuda.set_rng_state(states[1].cpu(), device)
@@ -94,7 +94,7 @@ def save_state(
 
     Args:
         random_states: `random_state` of every process, by rank.
-        decisive: what may not have changed when a run goes on from here, as plain JSON values.
+        decisive: settings that must be the same when a run resumes, as plain JSON values.
     """
     state = {
         "progress": asdict(progress),
@@ -117,7 +117,7 @@ def restore_state(
     rank: int,
     decisive: Mapping[str, Any],
 ) -> Progress:
-    """Go back to the state in `output`; a fresh Progress where there is none.
+    """Restore the state in `output`; returns a new Progress if there is none.
 
     Raises:
         StateError: it was saved by a run that differs in something decisive, or is damaged.
@@ -144,7 +144,7 @@ def restore_state(
 
 
 def forget_old_checkpoints(output: Path, keep: int) -> None:
-    """Remove all but the last `keep`."""
+    """Remove all checkpoints but the last `keep`."""
     for old in recent_checkpoints(output)[:-keep]:
         shutil.rmtree(old)
 

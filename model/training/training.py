@@ -60,7 +60,7 @@ class Trainer:
     """One training run, on one process or one of several that torchrun started.
 
     Args:
-        data: what to learn from, if it is not to be read from the recipe's files.
+        data: training data; by default, read from the recipe's files.
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 measures how many are fastest.
     """
@@ -114,7 +114,7 @@ class Trainer:
         """Train to the end and give the folder of the final checkpoint.
 
         Interrupted by SIGINT or SIGTERM, it saves its state after the update under way and raises
-        KeyboardInterrupt; the same call later goes on from there.
+        KeyboardInterrupt; the same call later resumes from there.
         """
         final = self.output / "final"
         reuse_freed_memory()

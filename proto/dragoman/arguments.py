@@ -42,7 +42,7 @@ class SearchArguments(ModelArguments, total=False):
 
     Attributes:
         max_new_tokens: token limit of each sentence.
-        search: how to search; by default greedily.
+        search: options of the search; by default greedy.
     """
 
     max_new_tokens: int | None
@@ -56,8 +56,8 @@ class TextArguments(SearchArguments, total=False):
         split_sentences: False passes each text to the model in one piece.
         allow_pivot: False fails the call, with NOT_FOUND, instead of translating through a third
             language.
-        glossary: terms and the translations that they are to have.
-        verbatim: what the translation keeps as it is in the text; by default all kinds.
+        glossary: terms and their translations.
+        verbatim: kinds of things that the translation keeps as they are; by default all kinds.
         adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
         line_breaks: "keep", "join" (a line break within a paragraph is a space) or "auto" (join
             paragraphs that are wrapped at one width); by default as the format has them.
@@ -112,8 +112,8 @@ class AttentionArguments(SearchArguments, total=False):
 
     Attributes:
         kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".
-        layers: from 0; none for all.
-        heads: from 0; none for all.
+        layers: numbers of layers, from 0; none for all.
+        heads: numbers of heads, from 0; none for all.
         average_layers: return the mean over the layers.
         average_heads: return the mean over the heads.
     """

@@ -90,7 +90,7 @@ class PreparedCall(Generic[T]):
     Attributes:
         method: the stub's method.
         request: its message.
-        metadata: to send with it.
+        metadata: metadata of the call.
         retries: the time that is left for it.
         read: makes the result of a response and its trailing metadata.
     """
@@ -115,7 +115,7 @@ class PreparedCall(Generic[T]):
 
         Args:
             failure: an RpcError of either kind of call; both have the same three methods.
-            has_begun: whether a part of the result was given out already: then there is no retry.
+            has_begun: whether a part of the result was returned already: then there is no retry.
 
         Raises:
             TranslationError: the call has failed.

@@ -99,7 +99,7 @@ class Client(MemoryMethods):
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
         api_key: an API key, or a token, for a server that needs one. There is a warning
             (UserWarning) if it goes to another machine without `tls`.
-        tls: how to connect to a server that speaks TLS; None for plain text.
+        tls: TLS options for a server that speaks TLS; None for plain text.
     """
 
     def translate(
@@ -216,7 +216,7 @@ class Client(MemoryMethods):
         return self._make(self._list_languages_call(timeout))
 
     def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
-        """One model.
+        """The description of one model.
 
         Raises:
             TranslationError: NOT_FOUND, or the call failed.
@@ -242,7 +242,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def translate(
         self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]
     ) -> TranslationBatch:
-        """As `Client.translate`. Cancelling the task cancels the call.
+        """See `Client.translate`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the whole call failed.
@@ -252,7 +252,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def stream(
         self, text: str, **arguments: Unpack[TextArguments]
     ) -> AsyncGenerator[str | StreamEnd, None]:
-        """As `Client.stream`.
+        """See `Client.stream`.
 
         Raises:
             TranslationError: the call failed, perhaps after some pieces.
@@ -265,7 +265,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def score(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
     ) -> ScoreBatch:
-        """As `Client.score`. Cancelling the task cancels the call.
+        """See `Client.score`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the whole call failed.
@@ -275,7 +275,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def attention(
         self, source_text: str, translation: str = "", **arguments: Unpack[AttentionArguments]
     ) -> AttentionView:
-        """As `Client.attention`. Cancelling the task cancels the call.
+        """See `Client.attention`. Cancelling the task cancels the call.
 
         Raises:
             TranslationError: the call failed.
@@ -285,7 +285,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def translate_document(
         self, content: bytes, file_name: str, **arguments: Unpack[TextArguments]
     ) -> DocumentTranslation:
-        """As `Client.translate_document`.
+        """See `Client.translate_document`.
 
         Raises:
             TranslationError: the call failed.
@@ -295,7 +295,7 @@ class AsyncClient(AsyncMemoryMethods):
     async def detect(
         self, texts: Sequence[str], **arguments: Unpack[RequestArguments]
     ) -> list[tuple[DetectedLanguage, ...]]:
-        """As `Client.detect`.
+        """See `Client.detect`.
 
         Raises:
             TranslationError: the call failed.
@@ -303,7 +303,7 @@ class AsyncClient(AsyncMemoryMethods):
         return await self._make(self._detect_call(texts, arguments))
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
-        """As `Client.list_models`.
+        """See `Client.list_models`.
 
         Raises:
             TranslationError: the call failed.
@@ -311,7 +311,7 @@ class AsyncClient(AsyncMemoryMethods):
         return await self._make(self._list_models_call(timeout))
 
     async def list_languages(self, *, timeout: float | None = None) -> list[LanguageGroup]:
-        """As `Client.list_languages`.
+        """See `Client.list_languages`.
 
         Raises:
             TranslationError: the call failed.
@@ -319,7 +319,7 @@ class AsyncClient(AsyncMemoryMethods):
         return await self._make(self._list_languages_call(timeout))
 
     async def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
-        """As `Client.get_model`.
+        """See `Client.get_model`.
 
         Raises:
             TranslationError: NOT_FOUND, or the call failed.

@@ -1,4 +1,4 @@
-"""From the contract's messages to the client's results."""
+"""Converts the contract's messages to the client's results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Unsent = Mapping[int, TranslationError]
 
 
 def translation(message: pb.Translation) -> Translation:
-    """One text's result, with its error if it has one."""
+    """The result of one text, with its error if it has one."""
     return Translation(
         text=message.translated_text,
         finish_reason=_finish_reason(message.finish_reason),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryMatch:
-    """A sentence, and what a translation memory has for it.
+    """A sentence and its match in a translation memory.
 
     Attributes:
         sentence: the sentence, as in the text.
         source: the text in the memory.
-        translation: its translation; of an exact match, as it is in the text's.
-        score: how similar sentence and source are, from 0 to 1; 1 for exact matches only.
+        translation: its translation; of an exact match, as in the translation of the text.
+        score: similarity of sentence and source, from 0 to 1; 1 for exact matches only.
         memory: name of the memory.
     """
 

@@ -77,7 +77,7 @@ class _MemoryCalls:
 
 
 class MemoryMethods(ThreadedCalls):
-    """The methods of `Client`."""
+    """Methods of `Client` for translation memories."""
 
     @functools.cached_property
     def _calls(self) -> _MemoryCalls:
@@ -168,14 +168,14 @@ class MemoryMethods(ThreadedCalls):
 
 
 class AsyncMemoryMethods(AsyncioCalls):
-    """The methods of `AsyncClient`."""
+    """Methods of `AsyncClient` for translation memories."""
 
     @functools.cached_property
     def _calls(self) -> _MemoryCalls:
         return _MemoryCalls(self)
 
     async def create_memory(self, name: str, *, timeout: float | None = None) -> MemoryInfo:
-        """As `Client.create_memory`.
+        """See `Client.create_memory`.
 
         Raises:
             TranslationError: the call failed.
@@ -183,7 +183,7 @@ class AsyncMemoryMethods(AsyncioCalls):
         return await self._make(self._calls.create(name, timeout))
 
     async def list_memories(self, *, timeout: float | None = None) -> list[MemoryInfo]:
-        """As `Client.list_memories`.
+        """See `Client.list_memories`.
 
         Raises:
             TranslationError: the call failed.
@@ -191,7 +191,7 @@ class AsyncMemoryMethods(AsyncioCalls):
         return await self._make(self._calls.list(timeout))
 
     async def delete_memory(self, name: str, *, timeout: float | None = None) -> None:
-        """As `Client.delete_memory`.
+        """See `Client.delete_memory`.
 
         Raises:
             TranslationError: the call failed.
@@ -208,7 +208,7 @@ class AsyncMemoryMethods(AsyncioCalls):
         target: str,
         timeout: float | None = None,
     ) -> bool:
-        """As `Client.add_translation`.
+        """See `Client.add_translation`.
 
         Raises:
             TranslationError: the call failed.
@@ -225,7 +225,7 @@ class AsyncMemoryMethods(AsyncioCalls):
         target: str = "",
         timeout: float | None = None,
     ) -> MemoryImport:
-        """As `Client.import_memory`.
+        """See `Client.import_memory`.
 
         Raises:
             TranslationError: the call failed.
@@ -235,7 +235,7 @@ class AsyncMemoryMethods(AsyncioCalls):
     async def export_memory(
         self, name: str, *, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """As `Client.export_memory`.
+        """See `Client.export_memory`.
 
         Raises:
             TranslationError: NOT_FOUND, or the call failed, perhaps after some parts.

@@ -25,8 +25,8 @@ class ModelInfo:
     """A model on a server.
 
     Attributes:
-        name: for the argument `model`.
-        version: of its weights.
+        name: value for the argument `model`.
+        version: version of its weights.
         language_pairs: (source, target), as BCP-47 codes; empty if there are more than 100.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
@@ -34,9 +34,9 @@ class ModelInfo:
         can_score: whether it supports `score` and `return_alignments`.
         source_languages: languages that it translates from.
         target_languages: languages that it translates into, from every other source language.
-        default_search: where a request sets no other options; None leaves a field at the contract's
-            default.
-        origin: where its weights come from, in words; "" if the server does not know.
+        default_search: search options of requests that set none; None leaves a field at the
+            contract's default.
+        origin: origin of its weights, in words; "" if the server does not know.
         state: "serving", "asleep" (the next call wakes it) or "loading"; "" if the server doesn't
             say.
     """
@@ -61,7 +61,8 @@ class LanguageGroup:
 
     Attributes:
         source_languages, target_languages: BCP-47 codes.
-        models: the names of the models that do, in order of preference; empty with a pivot.
+        models: names of the models for these directions, in order of preference; empty with a
+            pivot.
         pivot_language: the third language that two models translate through; "" if one model does.
     """
 

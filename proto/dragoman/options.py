@@ -9,12 +9,12 @@ from os import PathLike
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw tokens at random: the contract's `Sampling`, which has ranges and defaults.
+    """Options of random sampling: the contract's `Sampling`, which has ranges and defaults.
 
     Attributes:
         temperature: below 1, likely tokens become likelier still.
         top_k: the number of best tokens to draw from.
-        top_p: of these, the fewest that make up this share of their probability.
+        top_p: share of these tokens' probability: the fewest that reach it are drawn from.
         seed: the same seed draws the same translation of the same sentence; with None, each draw is
             independent, also of the same text within one call.
     """
@@ -88,7 +88,7 @@ class Glossary:
 
 @dataclass(frozen=True)
 class Search:
-    """How to search for a translation; None leaves a field to the server.
+    """Options of the search for a translation; None leaves a field to the server.
 
     The contract's `SearchOptions` has the ranges and the defaults.
 

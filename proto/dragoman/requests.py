@@ -1,4 +1,4 @@
-"""From the caller's arguments to the contract's messages.
+"""Converts the caller's arguments to the contract's messages.
 
 An argument of the wrong type raises TypeError, and one that no server accepts raises ValueError;
 the message names it. A text that is a str but not Unicode (with a lone surrogate) fails alone, as a

@@ -12,7 +12,7 @@ from dragoman.memories import MemoryMatch
 
 
 class FinishReason(enum.Enum):
-    """Why a translation ended. The values are the contract's numbers."""
+    """The reason why a translation ended. The values are the contract's numbers."""
 
     UNSPECIFIED = 0
     """The model was not run: the text has an error."""
@@ -30,9 +30,9 @@ class TranslationError(Exception):
 
     Attributes:
         code: the gRPC code, such as INVALID_ARGUMENT or UNAVAILABLE.
-        message: from the server, or from gRPC.
+        message: message from the server, or from gRPC.
         request_id: identifies the call in the server's log; "" if no server answered.
-        retry_after_seconds: when the same call may succeed; None if the server gave no hint.
+        retry_after_seconds: time until the same call may succeed; None if the server gave no hint.
         field, description: wrong field and its error, for INVALID_ARGUMENT; else "".
     """
 
@@ -59,7 +59,7 @@ class Token(NamedTuple):
     """A token of a translation.
 
     Attributes:
-        piece: from the model's vocabulary; U+2581 stands for a space.
+        piece: piece of the model's vocabulary; U+2581 stands for a space.
         log_probability: natural logarithm of its probability, given the tokens before it.
         start, end: its place in the text: `text[start:end]`, empty for the end of sentence.
     """
@@ -80,12 +80,12 @@ class SourceToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which source tokens the tokens of a translation come from; the contract's `Alignment`.
+    """The source tokens that each token of a translation comes from: the contract's `Alignment`.
 
     Attributes:
         links: (source, target) indices of aligned tokens, one pair for each token of the
             translation but its end of sentence.
-        rows: for each token of the translation, the weights of the source tokens; "soft" only.
+        rows: weights of the source tokens for each token of the translation; "soft" only.
     """
 
     links: tuple[tuple[int, int], ...]
@@ -101,8 +101,8 @@ class Hypothesis:
         log_probability: natural logarithm of its probability.
         score: ranks it: the log-probability over the length penalty.
         finish_reason: EOS or LENGTH.
-        tokens: with the end of sentence; empty unless requested.
-        alignment: None unless requested.
+        tokens: tokens with the end of sentence; empty unless requested.
+        alignment: alignment of the tokens; None unless requested.
     """
 
     text: str
@@ -118,9 +118,9 @@ class Sentence:
     """A sentence and its translations.
 
     Attributes:
-        source_text: as in the text.
-        hypotheses: best first.
-        source_tokens: what the model read; empty unless alignments were requested.
+        source_text: the sentence, as in the text.
+        hypotheses: translations, best first.
+        source_tokens: tokens that the model read; empty unless alignments were requested.
         confidence: the expected chrF of the first translation, 0 to 1; None if the server gives
             none.
     """
@@ -138,8 +138,8 @@ class TermUse:
     Attributes:
         source: the term, as in the glossary.
         target: its first translation.
-        num_found: how often the text has it.
-        num_applied: how often the translation has one of its translations.
+        num_found: number of times that the text has it.
+        num_applied: number of times that the translation has one of its translations.
     """
 
     source: str
@@ -170,17 +170,18 @@ class Translation:
 
     Attributes:
         text: the translation; "" if there is an error.
-        finish_reason: why it ended.
-        num_source_tokens, num_target_tokens: read and generated, without ends of sentence.
+        finish_reason: reason why it ended.
+        num_source_tokens, num_target_tokens: numbers of tokens read and generated, without ends of
+            sentence.
         was_split: whether a sentence was too long for the model and was split.
-        error: why this text was not translated; else None.
-        sentences: those that the model translated; empty unless requested.
+        error: reason why this text was not translated; else None.
+        sentences: sentences that the model translated; empty unless requested.
         terms: the glossary's terms that are in the text.
         detected_language: the BCP-47 code of the text's language, if the server detected it; "und"
             if the text shows nothing of its language.
         detection_confidence: the probability of that language, from 0 to 1.
         confidence: the mean of the sentences' confidences; None if the server gives none.
-        warnings: what is wrong with translations of its sentences.
+        warnings: flaws of the translations of its sentences.
         num_cached_characters: characters of sentences that the server's response cache answered.
         memory_matches: sentences whose translation is the translation memory's.
         alternatives: similar sentences of the memory, for sentences that the model translated.
@@ -264,12 +265,12 @@ class DocumentTranslation:
 
 @dataclass(frozen=True)
 class PairScore:
-    """How probable a translation is.
+    """The probability of a translation.
 
     Attributes:
         log_probability: natural logarithm of its probability; 0 if there is an error.
-        num_source_tokens, num_target_tokens: read, without ends of sentence.
-        error: why this pair has no score; else None.
+        num_source_tokens, num_target_tokens: numbers of tokens read, without ends of sentence.
+        error: reason why this pair has no score; else None.
         tokens, source_tokens, alignment: as in `Hypothesis` and `Sentence`.
     """
 
@@ -304,8 +305,8 @@ class AttentionMap:
 
     Attributes:
         kind: "cross", "encoder_self" or "decoder_self".
-        layer, head: from 0; None for the mean over those that were requested.
-        rows: for each query, the weights of the keys; each row sums to one.
+        layer, head: numbers from 0; None for the mean over those that were requested.
+        rows: weights of the keys for each query; each row sums to one.
     """
 
     kind: str
@@ -320,14 +321,15 @@ class AttentionView:
 
     Attributes:
         source_text: the text.
-        translation: the one that was given, or made.
-        finish_reason: why its generation ended; UNSPECIFIED if it was given.
-        source_tokens: what the encoder read: rows of "encoder_self", columns of it and of "cross".
+        translation: the given or generated translation.
+        finish_reason: reason why its generation ended; UNSPECIFIED if it was given.
+        source_tokens: tokens that the encoder read: rows of "encoder_self", columns of it and of
+            "cross".
         tokens: tokens of the translation: rows of "cross" and "decoder_self".
-        input_tokens: what the decoder read: columns of "decoder_self".
+        input_tokens: tokens that the decoder read: columns of "decoder_self".
         source_words, words: the index of the word that each of `source_tokens` and `tokens`
             belongs to.
-        maps: by kind, layer and head, in the order of the request.
+        maps: attention maps by kind, layer and head, in the order of the request.
         num_encoder_layers, num_decoder_layers, num_heads: sizes of the model.
         model, queue_seconds, compute_seconds, request_id: as in `TranslationBatch`.
     """

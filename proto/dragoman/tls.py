@@ -54,7 +54,7 @@ _NOT_CONNECTED = "last error: "
 
 @dataclass(frozen=True)
 class Tls:
-    """How a client connects to a server that speaks TLS.
+    """TLS options of a client.
 
     Args:
         ca: file with the certificates of the authorities to trust (PEM); by default those that
@@ -77,7 +77,7 @@ class Tls:
             raise ValueError("tls: cert and key belong together; one of them is missing")
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For a channel. Raises ValueError for a file that can't be read; names it."""
+        """Credentials for a channel. Raises ValueError, which names a file that can't be read."""
         ca, cert, key = (_read(name, getattr(self, name)) for name in ("ca", "cert", "key"))
         return grpc.ssl_channel_credentials(ca, key, cert)
 
@@ -90,7 +90,7 @@ def open_channel(
     Args:
         kind: `grpc` or `grpc.aio`.
         server: its address.
-        tls: None for plain text.
+        tls: TLS options; None for plain text.
 
     Raises:
         ValueError: a file of `tls` can't be read.
@@ -103,7 +103,7 @@ def open_channel(
 
 
 def connection_hint(message: str, names: Mapping[str, str] = _PYTHON_NAMES) -> str:
-    """The likely cause of a failed connection, such as TLS on one side, and what to try; or "".
+    """The likely cause of a failed connection, such as TLS on one side, and a remedy; or "".
 
     Args:
         message: text of gRPC's error.

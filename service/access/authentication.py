@@ -1,4 +1,4 @@
-"""The caller of a call, and what it may do.
+"""The caller of a call, and its permissions.
 
 `RunningCall.authenticate` asks `AccessControl.identify` for every call, whatever its interface. The
 `Grant` of the running call, `current_call().grant`, has the principal and its usage.

@@ -278,5 +278,5 @@ def _end_of_month(month: int) -> int:
 
 
 def _seconds_until(moment: float, now: float) -> float:
-    """Seconds to `moment`, more than 0 so that a retry does not arrive in the same period."""
+    """Seconds until `moment`, always more than 0, so that a retry does not hit the same period."""
     return max(0.001, moment - now)

@@ -119,7 +119,7 @@ class AsyncLane(Lane):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether so large a part of the rows is free that the others should move together."""
+        """Whether so many rows are free that the others should be moved together."""
         return len(self._free_rows) > _MAX_FREE_PART * len(self._owners)
 
     @property

@@ -1,4 +1,4 @@
-"""Which process of a model gets a request, and when: one queue for all processes.
+"""Distributes the requests of a model to its processes, from one queue.
 
 A request waits in one fair queue until a process has room for it, so that clients share the model
 as if it had one process, and no request waits in one process while another has free rows. It goes
@@ -44,7 +44,7 @@ class _Load:
 
 
 class Dispatcher:
-    """The queue of a model with several processes, and what each process holds.
+    """The queue of a model with several processes, and the requests of each process.
 
     Args:
         limits: limits of the processes.

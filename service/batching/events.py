@@ -71,7 +71,7 @@ class Events:
 
     @property
     def is_progress(self) -> bool:
-        """Whether an iteration among these shows that no step hangs."""
+        """Whether these events include an iteration, which shows that no step hangs."""
         return any(iteration.is_progress for iteration in self.iterations)
 
 

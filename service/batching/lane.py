@@ -1,4 +1,4 @@
-"""The rows of one lane: which request is in each, and the plan of their next step.
+"""The rows of one lane: the request in each, and the plan of their next step.
 
 A lane is a group of rows that steps as one batch, with its own caches.
 """

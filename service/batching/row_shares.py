@@ -1,4 +1,4 @@
-"""Which requests get rows when half of them are in use and several senders have requests.
+"""Limits each sender to its share of the rows once half of them are in use.
 
 A step of all rows takes about twice as long as a step of half of them, for hardly more tokens a
 second. So a sender beyond its share gets rows only while fewer than half are in use, unless it is

@@ -1,4 +1,4 @@
-"""Which requests join the batch, step and leave: iteration-level scheduling (Orca, OSDI 2022).
+"""Iteration-level scheduling: requests join the batch, step and leave (Orca, OSDI 2022).
 
 The scheduler is pure policy: no tensors of the model, no clock, no threads. For each lane
 independently, a step loop calls `schedule` for a plan, executes it, and calls `update` with the

@@ -1,4 +1,4 @@
-"""Scheduling of scores: which targets are scored in an iteration, besides the running rows.
+"""Scheduling of scores: the choice of targets to score in an iteration, beside the rows.
 
 A row is encoded once and then steps, so that only some iterations encode; scores, which need no
 row, would fill every iteration. So while rows run, scores get at most a quarter of each iteration's

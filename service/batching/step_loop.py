@@ -141,7 +141,7 @@ class StepLoop(abc.ABC):
             self._listener.on_end(failed)
 
     def _carry_out_commands(self) -> bool:
-        """Run all queued commands; wait for one if there is no other work. False to stop."""
+        """Run all queued commands; wait for one without other work. Returns False to stop."""
         while not self._commands.empty() or self._is_idle:
             command = self._commands.get()
             if command is None:

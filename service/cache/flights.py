@@ -56,7 +56,7 @@ class Flight:
         self._followers.pop(follower, None)
 
     def pass_on(self) -> None:
-        """Let the first follower be computed, since what it follows has no result."""
+        """Let the first follower be computed, since the request that it follows has no result."""
         if not self._followers:
             self._on_landed(None)
             return
@@ -88,7 +88,7 @@ class Follower:
 
     Args:
         request: the request.
-        flight: what it follows.
+        flight: flight of the equal request.
         submit: submits it to the engine, if it has to take over.
         now: the engine's clock, which deadlines are compared with.
 
@@ -135,7 +135,7 @@ class Follower:
         self.generation.finish(without_work(result, waited))
 
     def take_over(self) -> None:
-        """Be computed, and lead the other followers."""
+        """Submit the request to the engine, and lead the other followers."""
         self._stop_timer()
         self._task = asyncio.create_task(
             self._compute(), name="cache follower", context=self._context

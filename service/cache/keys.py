@@ -10,7 +10,7 @@ from typing import Any
 
 from service.domain.requests import GenerationRequest, ScoringRequest, SearchOptions
 
-# Fields that say who asks, and when. Every other field is part of the key, a future one as well.
+# Fields about the client and the time. Every other field is part of the key, a future one as well.
 _UNRELATED = frozenset({"deadline", "request_id", "client", "client_id", "priority"})
 _KEY_BYTES = 32
 
@@ -38,7 +38,7 @@ def request_key(revision: str, tenant: str, request: GenerationRequest) -> bytes
 
 
 def _canonical(value: Any) -> object:
-    """A value of which `repr` is the same for equal values, and different for others."""
+    """A value whose `repr` is the same for equal values, and different for others."""
     if isinstance(value, SearchOptions):
         return _options(value)
     if dataclasses.is_dataclass(value):

@@ -23,7 +23,7 @@ _MAX_FOLLOWERS = 256
 
 
 class SharedStore(Protocol):
-    """Values that several servers share. It never raises: what it can't give is missing."""
+    """Values that several servers share. It never raises; values that it can't get are missing."""
 
     async def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """The value of each key, soon; None for one that is missing."""
@@ -222,7 +222,7 @@ class CallCache:
             self._model.begin(key, generation)
 
     async def look_up(self, requests: Sequence[GenerationRequest]) -> None:
-        """Ask the shared store for what is not in memory: once, for all requests together."""
+        """Ask the shared store, once, for the results of all requests that are not in memory."""
         model, wanted = self._model, dict[bytes, GenerationRequest]()
         for request in requests:
             key = self._key(request)

@@ -104,7 +104,7 @@ class _ValueReader:
 
 
 def _fits(request: GenerationRequest, found: list[Hypothesis], vocab_size: int) -> bool:
-    """Whether hypotheses can be those of a request, so that nothing fails that reads them."""
+    """Whether hypotheses fit a request, so that readers of them do not fail."""
     is_score = isinstance(request, ScoringRequest)
     if not 1 <= len(found) <= (1 if is_score else request.options.num_hypotheses):
         return False

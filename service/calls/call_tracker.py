@@ -60,7 +60,7 @@ class CallTracker:
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         answers: quota of the bytes of large answers until gRPC has sent them, by address.
         refusals: holds refusals back, at most `max_calls` at a time.
-        started: set when a call starts.
+        started: event that is set when a call starts.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class CallTracker:
 
 
 class _GatheredLines:
-    """Log lines of failed calls that a client can make as often as it likes: one a second."""
+    """At most one log line a second of failed calls that a client can repeat at will."""
 
     def __init__(self) -> None:
         self._logged_at = -_GATHER_SECONDS

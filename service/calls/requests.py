@@ -18,7 +18,7 @@ InvalidArgumentError."""
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """Which model is to do the work.
+    """The languages, the model and the priority of a request.
 
     Attributes:
         source: BCP-47 code of the language of the texts; "" if only one is possible.
@@ -38,7 +38,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRequest(ModelRequest):
-    """How texts are to be translated.
+    """The options of a request to translate texts.
 
     Attributes:
         source: "auto", or "" where there are several choices, detects the language of each text.

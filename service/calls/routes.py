@@ -1,4 +1,4 @@
-"""Which models answer a request."""
+"""Chooses the models that answer a request."""
 
 from __future__ import annotations
 

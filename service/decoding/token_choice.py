@@ -183,7 +183,7 @@ class Decoding:
         return int((self._limits[:num_rows] - self.states.positions[:num_rows]).min())
 
     def ends(self, output: StepOutput) -> bool:
-        """Whether any row ends with its best token, or may not take it; all are mostly greedy."""
+        """Whether any row ends with its best token or may not take it; all are mostly greedy."""
         best = output.top_ids[:, 0].tolist()  # of few numbers, faster than NumPy
         return self._eos_id in best or bool(self._forbidding_best(output))
 

@@ -75,7 +75,7 @@ class Archive:
         return found
 
     def write(self, parts: Mapping[str, bytes]) -> bytes:
-        """Write the zip file with these parts replaced; without any, the same bytes."""
+        """Write the zip file with these parts replaced; without parts, its bytes stay the same."""
         if not parts:
             return self._data
         output = io.BytesIO()

@@ -182,7 +182,7 @@ class _Reader:
         ]
 
     def _look_of(self, form: Element | None) -> int:
-        """Number of a format's look, which is the same for formats that look the same."""
+        """Number of a format's look; formats with the same look have the same number."""
         if form is None:
             return self._looks.setdefault("", len(self._looks))
         shown: list[str] = []

@@ -140,7 +140,7 @@ class MemoryPairs:
 
     @classmethod
     def of(cls, pairs: Sequence[TextPair], num_skipped: int) -> MemoryPairs:
-        """Some pairs."""
+        """Encode some pairs in batches."""
         rows = [dataclasses.astuple(pair) for pair in pairs]
         starts = range(0, len(rows), _BATCH_PAIRS)
         return cls(num_skipped, [_encode(rows[start : start + _BATCH_PAIRS]) for start in starts])

@@ -145,7 +145,7 @@ class Template:
             self._kill(descriptor)
 
     def _start_worker(self) -> bool:
-        """Fork a worker for the next connection; False if the server has closed the socket."""
+        """Fork a worker for a new connection; returns False if the server closed the socket."""
         _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         if not descriptors:
             return False

@@ -70,7 +70,7 @@ class WorkerEnd:
 
     @property
     def how(self) -> str:
-        """Description of the end, for the log."""
+        """A description of the end, for the log."""
         if not self.signal_number:
             return f"ended with status {os.waitstatus_to_exitcode(self.status)}"
         try:

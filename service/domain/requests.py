@@ -22,7 +22,7 @@ from service.errors import DragomanError, InvalidArgumentError
 
 
 class FinishReason(enum.Enum):
-    """Why a generation ended."""
+    """The reason why a generation ended."""
 
     EOS = "eos"
     """The model ended the text."""
@@ -250,8 +250,8 @@ class ScoringRequest(GenerationRequest):
             aligned.
         num_hidden_target: number of language tokens at the beginning of the target, which are not
             part of the result.
-        alignment: kind of alignment in the result; None for none. Not always the attention itself,
-            which has source times target elements, while results are kept until their call ends.
+        alignment: kind of alignment in the result; None for none. Only a soft alignment keeps the
+            attention, which has source times target elements.
         selection: attention weights in the result, in place of an alignment; None for none.
         num_weights: number of weights computed for the selection.
     """
@@ -265,7 +265,7 @@ class ScoringRequest(GenerationRequest):
 
     @property
     def num_rows(self) -> int:
-        """0: a score takes one iteration and no row."""
+        """Zero: a score takes one iteration and no row."""
         return 0
 
     @property

@@ -59,7 +59,7 @@ _MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS = 60.0, 0.1
 
 
 class Refusal(enum.Enum):
-    """Why a call was refused."""
+    """The reason for a refusal."""
 
     QUOTA = "quota"
     WAIT = "wait"

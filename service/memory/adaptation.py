@@ -73,7 +73,7 @@ def _replaced(
 
 
 def _form_like(written: str, thing: Thing, source: str, target: str) -> str | None:
-    """The form of a thing that is written as another one is; None if there is none, or several."""
+    """The form of a thing that is written like a string; None without one, or with several."""
     forms = forms_of(thing, source, target).right
     if len(forms) == 1:
         return forms[0]

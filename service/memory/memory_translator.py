@@ -1,8 +1,8 @@
 """The stage that answers sentences from a translation memory, before glossaries and the model.
 
-A line of several sentences is looked up as a whole first. What the memory does not have goes to the
-translator below: a text without any match unchanged, otherwise what stands between matches. A line
-break is never part of a match, so that documents keep theirs.
+A line of several sentences is looked up as a whole first. A text without a match goes to the
+translator below unchanged; of other texts, the parts between matches do. A line break is never part
+of a match, so that documents keep theirs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LookedUpPart(TranslatedPart):
 
 
 class LookUp:
-    """Divides texts by what a memory has, some steps at a time.
+    """Divides texts at the matches of a memory, some steps at a time.
 
     Attributes:
         is_done: whether all texts are looked up.
@@ -178,7 +178,7 @@ class MemoryTranslator(Stage):
     Args:
         below: the translator below.
         store: the memories.
-        use: what the request asks of its memory.
+        use: use of the memory by the request.
         limits: the limits of the translator below.
     """
 
@@ -196,7 +196,7 @@ class MemoryTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; as `LinkedTranslator.translate`."""
+        """Translate all texts; see `LinkedTranslator.translate`."""
         options = options or TranslateOptions()
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_count("contents", len(texts), "texts")
@@ -218,7 +218,7 @@ class MemoryTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `LinkedTranslator.stream`. A match is one delta."""
+        """Translate one text as a stream; see `LinkedTranslator.stream`. A match is one delta."""
         options = options or TranslateOptions()
         options.check_streamable()
         self._limits.check_length("content", len(text))

@@ -18,7 +18,7 @@ MAX_OWNER_CHARACTERS = 1_000_000_000
 """Most characters of all pairs of one owner. The database has two bytes or more for each."""
 
 MAX_GROWTH, MAX_MORE = 4, 200
-"""Most characters of a translation for each of its text's, and more: so much do models write."""
+"""Most characters of a translation: four for each of its text, and 200. Models write as many."""
 MAX_ALTERNATIVES = 500
 """About the most similar pairs that a call returns."""
 DEFAULT_THRESHOLD = 0.75

@@ -26,10 +26,10 @@ TABLE = (
 )
 # Longer sentences have no similar ones.
 _MAX_CHARACTERS = 500
-# A feature of so many pairs says little, and the index is read no further.
+# A feature of this many pairs says little, and the index is read no further.
 _COMMON = 256
-_MAX_FEATURES = 32  # that are asked for, and of these, so many that are not common
-_MAX_RARE = 16
+_MAX_FEATURES = 32  # of a sentence that are looked up
+_MAX_RARE = 16  # of these, most that are not common
 _MAX_TOGETHER = 3  # common features, where a sentence has no others
 _MAX_COMPARED = 64
 _SECONDS = 0.1
@@ -41,7 +41,7 @@ _MOST_SCORE = 0.99
 class SimilarPairs:
     """The similar pairs of a database. Its methods run in the threads of the store.
 
-    Which features are common is remembered: a feature that is common stays so.
+    It remembers common features: a feature that is common stays so.
     """
 
     def __init__(self) -> None:
@@ -86,9 +86,9 @@ class SimilarPairs:
         return pairs
 
     def _counts(self, connection: sqlite3.Connection, names: Sequence[str]) -> Counter[int]:
-        """How many of the features each pair has, of those that few have.
+        """The number of rare features that each pair has.
 
-        Of a sentence with common ones only, some pairs with the first features.
+        For a sentence with common features only, it returns some pairs with the first of them.
         """
         counts: Counter[int] = Counter()
         ends, num_rare = time.monotonic() + _SECONDS, 0

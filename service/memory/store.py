@@ -149,7 +149,7 @@ class TranslationMemories:
     # --- pairs -----------------------------------------------------------------------------------
 
     async def add(self, owner: str, name: str, pairs: Sequence[TextPair]) -> int:
-        """Add pairs; of a source that the memory has, the translation is replaced.
+        """Add pairs; a pair replaces the one with the same source.
 
         Returns:
             The number of pairs that were new.
@@ -187,8 +187,8 @@ class TranslationMemories:
 
         Args:
             client: name of the client, whose searches take turns with those of others.
-            use: what the request asks.
-            search: the function, of some milliseconds.
+            use: use of the memory by the request.
+            search: function that takes some milliseconds.
         """
         return await self._read(client, lambda db: search(MemorySearch(db, self._similar, use)))
 

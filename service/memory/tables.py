@@ -1,4 +1,4 @@
-"""The tables of the database of memories, and what is written to them."""
+"""The tables of the database of memories, and the changes to them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def find_memory(connection: sqlite3.Connection, owner: str, name: str, field: st
 def add_pairs(
     connection: sqlite3.Connection, owner: str, name: str, pairs: Sequence[TextPair]
 ) -> int:
-    """Add pairs, or replace their translations; returns how many were new.
+    """Add pairs, or replace their translations; returns the number of new ones.
 
     Raises:
         NotFoundError: the owner has no such memory.

@@ -1,4 +1,4 @@
-"""The wording of a text: what is left without its white space, letter case and things."""
+"""The wording of a text: the text without regard to white space, letter case and things."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPLACED = frozenset(
         *(Form.DECADE, Form.UNIT, Form.PATH, Form.HOST, Form.IDENTIFIER),
     ]
 )
-"""Forms of things that one text may have where another has others. Names and words are none."""
+"""Forms of things that may differ between texts of one wording; not names and words."""
 
 # A word, or a character of a script that is written without spaces, or the place of a thing.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+|\0")

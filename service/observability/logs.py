@@ -229,7 +229,7 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
     Args:
         level: debug, info, warning or error.
         log_format: json, text, or auto: text if `stream` is a terminal, else json.
-        stream: by default standard error.
+        stream: stream for the lines; by default standard error.
     """
     close()
     stream = stream or sys.stderr

@@ -198,6 +198,6 @@ def _seconds_used() -> dict[int, float]:
 
 
 def _scheduled(schedstat: int) -> tuple[float, int]:
-    """How long a thread has waited for a core, and how often it has got one."""
+    """The time that a thread has waited for a core, and the number of times that it got one."""
     _, nanoseconds, times = os.pread(schedstat, 100, 0).split()
     return int(nanoseconds) / 1e9, int(times)

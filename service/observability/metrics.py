@@ -349,5 +349,5 @@ class ServerMetrics:
         self._texts(code).inc()
 
     def warned(self, kind: str) -> None:
-        """A translation came back with a warning of this kind."""
+        """Count a translation with a warning of this kind."""
         self._warnings(kind).inc()

@@ -71,10 +71,10 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class TlsMaterial:
-    """A certificate that passed the checks: what the TLS libraries take.
+    """A certificate that passed the checks, in the form for TLS libraries.
 
     Attributes:
-        chain, key, client_ca: in PEM.
+        chain, key, client_ca: contents of the files, in PEM.
         expires_at: seconds since the epoch.
     """
 
@@ -157,7 +157,7 @@ def _certificates(setting: str, path: Path) -> tuple[bytes, list[x509.Certificat
 
 
 def _valid_until(setting: str, path: Path, leaf: x509.Certificate, now: float) -> float:
-    """When a certificate expires, in seconds since the epoch, if it is valid now."""
+    """The expiry of a certificate that is valid now, in seconds since the epoch."""
     begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if begins.timestamp() > now:
         raise CertificateError(f"{setting}: {path} is not valid before {begins.isoformat()}")
@@ -223,7 +223,7 @@ class ServerTls:
 
     @property
     def material(self) -> TlsMaterial:
-        """The certificate that serves now, after a look at its files."""
+        """The serving certificate; reads its files again if they may have changed."""
         with self._lock:
             now = self._clock()
             if not 0 <= now - self._checked_at < _CHECK_SECONDS:

@@ -29,7 +29,7 @@ _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 def problem(
     server: str, service: str = "", timeout: float = 3.0, tls: Tls | None = None
 ) -> str | None:
-    """Why the server does not serve, or None if it does.
+    """The reason why the server does not serve; None if it does.
 
     `service` is the full name of a gRPC service; "" for the server as a whole.
     """
@@ -48,7 +48,7 @@ def problem(
 
 
 def readiness_problem(host: str, port: int, timeout: float = 3.0) -> str | None:
-    """Why /readyz of a server with TLS, beside this process, does not say ok; None if it does."""
+    """The reason why /readyz of this container's server with TLS fails; None if it succeeds."""
     # The connection stays on this machine, so the certificate need not name its address.
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -66,7 +66,7 @@ def readiness_problem(host: str, port: int, timeout: float = 3.0) -> str | None:
 
 
 def own_problem(timeout: float, service: str = "") -> str | None:
-    """Why this container's server does not serve, by its settings; None if it does.
+    """The reason why this container's server does not serve, by its settings; None if it does.
 
     Raises:
         StartupError: a setting is invalid.

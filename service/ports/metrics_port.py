@@ -61,11 +61,11 @@ class Probes:
         self._not_live = reason
 
     def known_reason(self) -> str:
-        """As `why_not_ready`, without a look at the event loop: for an answer from there."""
+        """`why_not_ready` without the check of the event loop, for calls from that loop."""
         return self._not_ready or self._not_live
 
     async def why_not_live(self) -> str:
-        """Why the process has to be restarted, or "". Takes seconds at most, on any loop."""
+        """The reason to restart the process, or "". Takes seconds at most."""
         if self._not_live or self._loop is None:
             return self._not_live
         responds: Future[None] = Future()
@@ -79,7 +79,7 @@ class Probes:
         return ""
 
     async def why_not_ready(self) -> str:
-        """Why the server accepts no requests, or "". Takes seconds at most, on any loop."""
+        """The reason why the server accepts no requests, or "". Takes seconds at most."""
         return self._not_ready or await self.why_not_live()
 
 
@@ -167,5 +167,5 @@ def _application(registry: CollectorRegistry, probes: Probes, hosts: AllowedHost
 
 
 async def _no_body() -> Message:
-    """An empty body, so that the metrics don't wait for the request's."""
+    """An empty body, so that metrics don't wait for the body of the request."""
     return {"type": "http.request"}

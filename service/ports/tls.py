@@ -1,4 +1,4 @@
-"""Whether the ports of a server speak TLS, as its settings say."""
+"""TLS of the ports of a server, as its settings say."""
 
 from __future__ import annotations
 

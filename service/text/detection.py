@@ -79,11 +79,11 @@ class LanguageDetector:
         """The languages that each text may be in, the likeliest first.
 
         Args:
-            texts: of any length; the beginning decides.
+            texts: texts of any length; the beginning decides.
             served: the BCP-47 codes of the languages that are served.
 
         Returns:
-            For each text, no languages if the text shows nothing of its own.
+            The languages of each text; none if the text shows nothing of its language.
         """
         codes = tuple(served)
         found: list[Sequence[LanguageGuess]] = []
@@ -103,14 +103,14 @@ def _rank(text: str, served: tuple[str, ...]) -> Sequence[LanguageGuess]:
 
 
 def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Sequence[LanguageGuess]:
-    """The detector's answer in the server's codes, the likeliest first, and all that are served.
+    """The likeliest languages in the server's codes, best first, and all served languages.
 
     Args:
-        probabilities: by ISO 639 code, of all languages that the detector knows.
+        probabilities: probabilities of all languages that the detector knows, by ISO 639 code.
         served: BCP-47 codes.
 
     Returns:
-        No languages if all are equally likely.
+        The languages; none if all are equally likely.
     """
     if max(probabilities.values()) <= _UNIFORM_RATIO * min(probabilities.values()):
         return ()
@@ -127,8 +127,8 @@ def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Seque
 def chosen(languages: Sequence[LanguageGuess]) -> LanguageGuess:
     """The language that a text is taken to be in, of those that `LanguageDetector.detect` returns.
 
-    The likeliest of those that are served, unless another one is clearly likelier, than all others
-    or than the served ones together: then that one, which the server has to refuse. `UNDETERMINED`
+    This is the likeliest served language. If another language is clearly likelier than all others,
+    or than the served ones together, it is that one, which the server has to refuse. `UNDETERMINED`
     if the text shows nothing of its language.
     """
     if not languages:
@@ -149,7 +149,7 @@ def _beginning(text: str) -> str:
 
 @functools.lru_cache(64)
 def _codes(labels: tuple[str, ...], served: tuple[str, ...]) -> Mapping[str, str]:
-    """The detector's codes with the served ones that they mean; others stay as they are."""
+    """The served code for each of the detector's codes; codes without one stay as they are."""
     found = {}
     for label in labels:
         names = (label, _FAMILIES.get(label, label))

@@ -23,7 +23,7 @@ class LinkedTranslator(Protocol):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; arguments and errors as of `Translator.translate`.
+        """Translate all texts, with the arguments and errors of `Translator.translate`.
 
         If `options.links` is set, the results have links. Those of a model without alignments, and
         with a pivot, join whole sentences; others join words. Text that was copied has one link,
@@ -46,7 +46,7 @@ class LinkedTranslator(Protocol):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `Translator.stream`. Its result has no links."""
+        """Translate one text as a stream; see `Translator.stream`. Its result has no links."""
         ...
 
 
@@ -63,5 +63,5 @@ class Stage:
     async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """Begin a call, as `LinkedTranslator.enter`."""
+        """Begin a call; see `LinkedTranslator.enter`."""
         await self._below.enter(options, **shared)

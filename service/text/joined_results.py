@@ -38,12 +38,12 @@ class TranslatedPart:
 
     Attributes:
         part: the part.
-        text_index: which text of the request it is of.
+        text_index: index of its text in the request.
         results: results of the translator below, each with the seconds from the request to its
             call.
         candidate: its translation; None if that failed.
-        used: how often the translation has each term.
-        warnings: what is wrong with the translation.
+        used: number of times that the translation has each term.
+        warnings: flaws of the translation.
     """
 
     part: TextPart
@@ -55,7 +55,7 @@ class TranslatedPart:
 
     @property
     def error(self) -> DragomanError | None:
-        """Why there is no translation."""
+        """The reason why there is no translation."""
         return None if self.candidate else self.results[0][1].error
 
     def take(self, result: TextResult, seconds: float) -> None:
@@ -175,8 +175,8 @@ async def translated_in_windows(
     """The results of texts whose parts are translated some at a time.
 
     Args:
-        windows: what is translated together, in the order of the texts.
-        translate: translates it; returns its parts.
+        windows: parts that are translated together, in the order of the texts.
+        translate: translates a window, and returns its parts.
         names: fields of the texts, for errors.
     """
     joined = [JoinedText() for _ in names]

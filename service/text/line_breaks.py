@@ -20,11 +20,11 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Texts of so many characters are joined within some milliseconds, on the event loop.
+# Texts with this many characters are joined within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 1000
 # Characters of a line of wrapped text: addresses and poems have shorter lines.
 _MIN_WIDTH, _MAX_WIDTH = 50, 100
-# A paragraph is wrapped if at most this share of its line breaks is none of wrapping.
+# A paragraph is wrapped if at most this share of its line breaks does not come from wrapping.
 _MAX_OTHER_BREAKS = 0.25
 _LINE = re.compile(
     r"([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*+)(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|\Z)"
@@ -41,7 +41,7 @@ class _Line:
     Attributes:
         raw: the line without its break.
         line_break: the break after it.
-        marker: what the line begins with, without white space.
+        marker: marker at the beginning of the line, without white space.
         body: the line without its marker, and without white space around it.
     """
 
@@ -52,7 +52,7 @@ class _Line:
 
     @property
     def num_quotes(self) -> int:
-        """How often what the line is from has been quoted."""
+        """The depth of quotation of the line."""
         return len(self.marker) - len(self.marker.lstrip(">"))
 
     def continues(self, before: _Line) -> bool:
@@ -68,7 +68,7 @@ def joined_lines(text: str, mode: LineBreaks, language: str) -> str:
 
     Args:
         text: plain text.
-        mode: which line breaks become spaces: all within a paragraph, or those of wrapped ones.
+        mode: line breaks that become spaces: all within a paragraph, or those of wrapped ones.
         language: BCP-47 code of the text.
     """
     if mode is LineBreaks.KEEP or len(lines := list(_lines(text, language))) < 2:
@@ -119,7 +119,7 @@ def _width(paragraphs: Sequence[Sequence[_Line]]) -> int:
 
 
 def _wraps(paragraph: Sequence[_Line], width: int) -> list[bool]:
-    """For each line break of a paragraph, whether it is one of wrapping."""
+    """Whether each line break of a paragraph comes from wrapping."""
     pairs = list(itertools.pairwise(paragraph))
     wraps = [
         width > 0 and len(line.raw.rstrip()) + 1 + _first_word(after.body) > width
@@ -153,7 +153,7 @@ class LineJoiner(Stage):
 
     Args:
         below: translates the joined texts.
-        mode: which lines to join.
+        mode: line breaks that become spaces.
         limits: the largest request.
         language: BCP-47 code of the texts.
     """
@@ -172,7 +172,7 @@ class LineJoiner(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate texts, as `LinkedTranslator.translate`; links are of the joined texts."""
+        """Translate texts; see `LinkedTranslator.translate`. Links are of the joined texts."""
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         return await self._below.translate(await self._joined(texts), options, **shared)
@@ -183,7 +183,7 @@ class LineJoiner(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `LinkedTranslator.stream`."""
+        """Translate one text as a stream; see `LinkedTranslator.stream`."""
         self._limits.check_length("content", len(text))
         [joined] = await self._joined([text])
         async with aclosing(self._below.stream(joined, options, **shared)) as events:

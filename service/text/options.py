@@ -61,7 +61,7 @@ class TextOptions:
         verbatim: kinds of things that are kept as they are.
         adapt_letter_case: whether CAPITALS and Title Case are translated in another letter case.
         glossary: terms and their translations.
-        line_breaks: what a line break within a text is; None for the default of the format.
+        line_breaks: meaning of a line break within a text; None for the default of the format.
     """
 
     mime_type: MimeType = MimeType.PLAIN

@@ -24,7 +24,7 @@ from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Texts of so many characters are searched within some milliseconds, on the event loop.
+# Texts with this many characters are searched within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 1000
 # Repetitions have limits: linear time on any input.
 _ROLE = r":[A-Za-z][\w:.+-]{0,40}:"
@@ -40,7 +40,7 @@ _LINK = re.compile(
     """,
     re.VERBOSE,
 )
-# Without one of these, a text is none of reStructuredText: backticks are those of Markdown too.
+# A text without one of these is not reStructuredText: backticks are those of Markdown too.
 _SIGN = re.compile(rf">`_|\w`__?(?!\w)|\]_(?!\w)|{_ROLE}`")
 
 
@@ -52,7 +52,7 @@ def has_links(text: str) -> bool:
 
 
 def _may_have_links(text: str) -> bool:
-    """A fast scan, for the many that have none."""
+    """Whether a text may have links: a fast scan, for the many texts that have none."""
     return "`_" in text or ":`" in text or "]_" in text
 
 
@@ -113,7 +113,7 @@ class RestLinkTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate texts, as `LinkedTranslator.translate`; results with links of the text none."""
+        """Translate texts; those with links of reStructuredText have results without `links`."""
         linked = await _linked(texts)
         if not linked:
             return await self._below.translate(texts, options, **shared)

@@ -1,4 +1,4 @@
-"""Spaces beside the tags and codes of a plain text: none that its translation invents.
+"""Removes spaces beside tags and codes that a translation has and its source lacks.
 
 The model reads a space between a tag and a word that it is glued to (`gaps_of`): it would not
 translate the word.

@@ -27,7 +27,7 @@ def text_translator(
 
     Args:
         sentences: the sentence translator of the request's route.
-        options: what the request asks for.
+        options: options of the request.
         languages: BCP-47 codes of the texts and of the translations.
         over: puts another stage over that of things, terms and letter case.
     """

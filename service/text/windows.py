@@ -1,4 +1,4 @@
-"""Work on the parts of a long request: some at a time, in order, the next ones only then made."""
+"""Works on the parts of a long request: some at a time, in order, each made when needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Done = TypeVar("Done")
 async def in_windows(
     windows: AsyncIterator[Window], work: Callable[[Window], Coroutine[Any, Any, Done]]
 ) -> AsyncGenerator[Done, None]:
-    """The results of work on each window, in order. To be closed, which cancels unfinished work."""
+    """The results of work on each window, in order. Close it to cancel unfinished work."""
     first = await anext(windows, None)
     second = await anext(windows, None)
     if first is None:

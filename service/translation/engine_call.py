@@ -190,7 +190,7 @@ class EngineCall:
 
         Args:
             sentence: sentence that another call translates first.
-            after: that call; the deadline has to leave time for it.
+            after: the other call; the deadline has to leave time for it.
         """
         is_admitted = self._admission.of(self._engine) is not None
         if not is_admitted and (request := self._request(sentence, True)) is not None:

@@ -34,8 +34,8 @@ class SentenceHypothesis:
         text: the translation.
         log_probability, score: as in `service.domain.requests.Hypothesis`.
         finish_reason: EOS or LENGTH.
-        tokens: with EOS; empty unless requested.
-        alignment: to the sentence's tokens; None unless requested.
+        tokens: tokens with EOS; empty unless requested.
+        alignment: alignment to the sentence's tokens; None unless requested.
     """
 
     text: str
@@ -71,8 +71,8 @@ class TermUse:
     Attributes:
         source: the term, as in the glossary.
         target: the translation that the glossary has for it, the first of several.
-        count: how often the text has the term.
-        num_applied: how often the translation has one of its translations, at most `count`.
+        count: number of times that the text has the term.
+        num_applied: number of times that its translations are used, at most `count`.
     """
 
     source: str
@@ -95,7 +95,7 @@ class WarningKind(enum.Enum):
     SIGNS = "signs"
     """Signs such as braces are lost, or remain of what the model read in place of a thing."""
     CHARACTER = "character"
-    """The model wrote a character that is none (U+FFFD)."""
+    """The model wrote an invalid character (U+FFFD)."""
     REPETITION = "repetition"
     """The translation repeats itself, and the sentence doesn't."""
     LENGTH = "length"
@@ -107,7 +107,7 @@ class TranslationWarning:
     """A flaw of the translation of a sentence that could not be put right.
 
     Attributes:
-        kind: what it is.
+        kind: kind of the flaw.
         text: the part of the sentence, or of the translation, that it is about; may be empty.
         sentence: the sentence.
     """
@@ -146,17 +146,17 @@ class TextResult:
             failed, None if it was not run because the text is bad.
         num_source_tokens, num_target_tokens: tokens of all sentences, without EOS.
         was_split: whether a sentence was too long for the model and had to be split.
-        error: why there is no translation; does not affect other texts of the request.
+        error: reason why there is no translation; does not affect other texts of the request.
         queue_seconds: seconds from the call until the model began with the text.
         compute_seconds: seconds from then until its last sentence was done; other texts may have
             run at the same time.
-        sentences: those that the model translated, in order; empty unless requested.
-        links: what each part of the translation comes from (`service.translation.links`), in the
+        sentences: sentences that the model translated, in order; empty unless requested.
+        links: the source of each part of the translation (`service.translation.links`), in the
             order of the translation; empty unless requested, and for an error.
         terms: terms of the glossary that are in the text, in order.
         confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
             calibration, with a pivot, and for a text of copied sentences.
-        warnings: what is wrong with translations of its sentences.
+        warnings: flaws of the translations of its sentences.
         num_cached_characters: characters of sentences that no model had to translate, because of
             the cache; 0 for an error.
         memory_matches: the first sentences that the translation memory translated, in order.
@@ -196,7 +196,7 @@ class PendingText:
     Attributes:
         prepared: the text in sentences.
         submitted: its sentences that were submitted, in order.
-        started_at: when the call began, in seconds of the engine's clock.
+        started_at: time at which the call began, in seconds of the engine's clock.
         confidences: confidences of the sentences, if the model has a calibration.
         sentences: results of sentences, if the client requested them.
         outputs: the translation of each sentence, with the separator before it.
@@ -262,9 +262,9 @@ class PendingText:
         Args:
             sentence: the sentence.
             output: its translation.
-            result: of its search.
+            result: result of its search.
             scored: the result's hypotheses, scored with alignments; empty for a model without any.
-            tokenizer: the model's.
+            tokenizer: the model's tokenizer.
         """
         links = None
         if scored:

@@ -109,7 +109,7 @@ def is_translatable(text: str, language: str) -> bool:
 
 @functools.lru_cache(64)
 def scripts_of(language: str) -> tuple[str, ...]:
-    """Words in the Unicode names of a language's letters; none if any letter counts."""
+    """Words in the Unicode names of a language's letters; empty if any letter counts."""
     subtag, *others = language.lower().split("-")
     for other in others:
         if len(other) == 4 and other.isalpha() and other not in _CHINESE_SUBTAGS:

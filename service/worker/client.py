@@ -247,7 +247,7 @@ def may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
 
 
 def how_it_ended(process: subprocess.Popen[bytes]) -> str:
-    """Describe how a process with a closed connection has ended, for messages."""
+    """Describe the end of a process with a closed connection, for messages."""
     try:
         code = process.wait(_DEATH_SECONDS)
     except subprocess.TimeoutExpired:

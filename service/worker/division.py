@@ -1,4 +1,4 @@
-"""How many processes a model has, and what each of them gets of its rows and threads."""
+"""The number of a model's processes, and their shares of its rows and threads."""
 
 from __future__ import annotations
 

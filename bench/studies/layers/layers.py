@@ -1,4 +1,4 @@
-"""Self-attention, a recurrent and a convolutional layer, and how far a signal travels in each.
+"""Self-attention, a recurrent and a convolutional layer, and the reach of a signal in each.
 
 Section 4 of "Attention Is All You Need" (Vaswani et al., 2017), table 1, compares them by cost, by
 the operations that have to follow each other, and by how many of these lie between two positions.
@@ -28,8 +28,8 @@ class LayerUnderTest:
 
     Attributes:
         forward: [n, d] -> [n, d], the whole layer.
-        operations: gives, for [n, d], what is known at each position after one, two, ...
-            operations of which each needs the one before: layers, or steps of a recurrence.
+        operations: function from an input [n, d] to the states after one, two, ... sequential
+            operations: layers, or steps of a recurrence.
     """
 
     forward: Callable[[Tensor], Tensor]
@@ -102,7 +102,7 @@ def _random_states(length: int) -> Tensor:
 
 
 def _depends(output: Tensor, states: Tensor) -> list[bool]:
-    """Of each position of states [n, d]: whether output [d] has a derivative there but zero."""
+    """Whether output [d] has a derivative other than zero at each position of states [n, d]."""
     weights = torch.linspace(1.0, 2.0, output.numel(), dtype=output.dtype)
     total = (output * weights).sum()
     if not total.requires_grad:

@@ -35,7 +35,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Signal:
-    """How far a signal travels: the inputs that position n / 2 sees, and path lengths by n."""
+    """The reach of a signal: the inputs that position n / 2 sees, and path lengths by n."""
 
     seen: int
     paths: Mapping[int, int]
@@ -55,7 +55,7 @@ def to_dict(
     """The summary.
 
     Args:
-        costs: by what grows, "n" or "d".
+        costs: costs by the size that grows, "n" or "d".
         about: lines for the head of the report.
     """
     return {
@@ -111,7 +111,7 @@ def _fit_from(series: Mapping[str, Points]) -> float:
 
 
 def path_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: path lengths, and what one layer sees."""
+    """A Markdown table of path lengths, and of the inputs that one layer sees."""
     lengths = list(next(iter(found.values()))["paths"])
     head = [f"n = {n}" for n in lengths]
     lines = [

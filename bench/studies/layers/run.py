@@ -1,4 +1,4 @@
-"""Compares three kinds of layers: cost by length and width, and how far a signal travels.
+"""Compares three kinds of layers: cost by length and width, and the reach of a signal.
 
     python -m bench.studies.layers.run --output bench/reports/layers
 
@@ -49,7 +49,7 @@ def main(
     widths: Annotated[str, typer.Option(help="d, separated by commas.")] = _WIDTHS,
     length: Annotated[int, typer.Option(min=1, help="n while d grows.")] = 512,
     width: Annotated[int, typer.Option(min=64, help="d while n grows.")] = 256,
-    threads: Annotated[int, typer.Option(min=1, help="Of PyTorch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Measured passes of a case.")] = 5,
 ) -> None:
     """Measure, and write the report."""
@@ -75,7 +75,7 @@ def main(
 
 
 def signals(lengths: Sequence[int] = _PATH_LENGTHS) -> dict[str, Signal]:
-    """How far signals travel in each kind of layer, found by gradients."""
+    """The reach of signals in each kind of layer, found by gradients."""
     from bench.studies.layers.layers import inputs_seen, path_length
 
     longest = lengths[-1]

@@ -27,7 +27,7 @@ class LengthCase:
 
     Attributes:
         engine: one of `ENGINES`: the exported graph, or PyTorch's reference.
-        kind: `ModelConfig.encoder_attention`.
+        kind: value of `ModelConfig.encoder_attention`.
         length: tokens of the source.
         preset: sizes of the network.
         window, rank: `ModelConfig.attention_window` and `attention_rank`.

@@ -37,7 +37,7 @@ def milliseconds(cost: LengthCost) -> float:
 
 
 def mebibytes(cost: LengthCost) -> float:
-    """At the peak; at least one, which the growth of the process can't tell from none."""
+    """Peak memory in MiB, at least 1: smaller growth of a process can't be measured."""
     return max(1.0, cost.peak_bytes / 2**20)
 
 

@@ -35,10 +35,10 @@ def main(
     preset: Annotated[str, typer.Option(help="Sizes of the network.")] = "small",
     window: Annotated[int, typer.Option(min=1, help="attention_window.")] = 128,
     rank: Annotated[int, typer.Option(min=1, help="attention_rank.")] = 128,
-    threads: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Measured encodes of a case.")] = 3,
     max_seconds: Annotated[
-        float, typer.Option(help="Of an encode; longer ones are left out.")
+        float, typer.Option(help="Most seconds of an encode; longer ones are left out.")
     ] = 60,
 ) -> None:
     """Measure, and write the report."""
@@ -67,7 +67,7 @@ def main(
 def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> Iterator[LengthCost]:
     """The costs of `first` at each length, until the next would cost too much.
 
-    The next one is expected to cost what the square of the length says, or less.
+    The cost is expected to grow with the square of the length at most.
     """
     cost: LengthCost | None = None
     for length in lengths:
@@ -84,7 +84,9 @@ def _known(option: str, given: str, choices: Sequence[str]) -> list[str]:
     names = given.split(",")
     for name in names:
         if name not in choices:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(choices)}", param_hint=option)
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(choices)}", param_hint=option
+            )
     return names
 
 

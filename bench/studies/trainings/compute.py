@@ -1,4 +1,4 @@
-"""How many multiplications a network takes for a pair, from its sizes: of matrix products alone."""
+"""Counts the multiplications of a network for a pair: those of its matrix products."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from model.bundle.config import ModelConfig
 
 
 def positions_seen(config: ModelConfig, length: int) -> float:
-    """Keys that a query of the encoder is compared with, on average over heads; masked ones not.
+    """Mean number of keys that a query of the encoder is compared with, without masked ones.
 
     For "lsh", three chunks are counted for each round, as sorted chunks need.
     """

@@ -39,7 +39,7 @@ class TestDocuments:
 
 
 def document_runs(lengths: Sequence[int], documents: Sequence[str], most: int) -> list[range]:
-    """Runs of sentences of one document with at most `most` tokens; a longer sentence is one."""
+    """Runs of sentences of a document with at most `most` tokens; a longer sentence is a run."""
     runs, start, size = [], 0, 0
     for index, length in enumerate(lengths):
         other = index > start and documents[index] != documents[start]

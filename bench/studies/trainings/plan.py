@@ -43,9 +43,10 @@ class TrainingPlan:
 
     Attributes:
         question: the report's title.
-        equal: what all variants have the same of: "updates"; "multiplications" (of a pair of
+        equal: quantity that all variants share: "updates"; "multiplications" (of a pair of
             `document_tokens` a side), where a cheaper network gets more updates; or "nothing".
-        document_tokens: the longest runs that documents are translated in; 0 without documents.
+        document_tokens: most tokens of the runs that documents are translated in; 0 without
+            documents.
     """
 
     name: str
@@ -59,10 +60,10 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
     """Read a plan, a TOML file.
 
     `base` names a recipe beside it; each table of `variants` replaces fields of that recipe, and
-    may have `pairs`, which is none of them.
+    may also have `pairs`.
 
     Args:
-        updates: in place of the recipe's `max_updates`, to try the plan out.
+        updates: number in place of the recipe's `max_updates`, to try the plan out.
 
     Raises:
         TrainingPlanError: unreadable, an unknown field, or a variant that is no recipe.
@@ -96,7 +97,7 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
 
 
 def merged(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`fields` with those of `changes` in their place, table by table."""
+    """`fields` with the values of `changes`, table by table."""
     found = dict(fields)
     for name, value in changes.items():
         inner = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)

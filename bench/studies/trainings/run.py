@@ -1,13 +1,12 @@
 """Trains the variants of a plan one after another, and compares them in a table.
 
-    python -m bench.studies.trainings.run bench/studies/trainings/plans/positions.toml --data-root
-    PREPARED \
-        --output FOLDER
+    python -m bench.studies.trainings.run bench/studies/trainings/plans/positions.toml \
+        --data-root PREPARED --output FOLDER
 
 Each variant is a `dragoman train` of its own at the lowest priority, with its recipe and its run in
-FOLDER/PLAN/VARIANT. The same command goes on where it was interrupted (SIGTERM, or a reboot), and
-leaves out what is done; a file named `pause` in a variant's `run` holds it. After each variant,
-the plan's report in FOLDER/reports/PLAN is written anew.
+FOLDER/PLAN/VARIANT. After an interruption (SIGTERM, or a reboot), the same command resumes; a file
+named `pause` in a variant's `run` holds it. After each variant, the plan's report in
+FOLDER/reports/PLAN is written anew.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def main(
     sentences: Annotated[
         int | None, typer.Option(min=1, help="Scored of each corpus; default: all.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of each training.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each training.")] = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Priority; 19 is the lowest.")] = 19,
 ) -> None:
     """Train the remaining variants of a plan, and write its report."""
@@ -85,7 +84,9 @@ def main(
     names = [variant.name for variant in loaded.variants]
     for name in only or ():
         if name not in names:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}", param_hint="--only")
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(names)}", param_hint="--only"
+            )
     if loaded.document_tokens and not documents:
         raise typer.BadParameter("this plan translates documents", param_hint="--documents")
     os.nice(nice)
@@ -156,7 +157,7 @@ def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def score(checkpoint: Path, recipe: Path, text: ScoredText, most: int) -> dict[str, Any]:
-    """BLEU of a checkpoint on its recipe's validation text and on documents, and what it took."""
+    """BLEU of a checkpoint on its recipe's validation text and on documents, and the time taken."""
     import torch
 
     from bench.studies.trainings.documents import TestDocuments, document_scores
@@ -211,7 +212,7 @@ def train_by_command(recipe: Path, data_root: Path, run: Path, *, threads: int) 
         with on_stop_signal(forward):
             code = process.wait()
     if code:
-        typer.echo(f"the training ended with {code}: {log}; the same command goes on", err=True)
+        typer.echo(f"the training ended with {code}: {log}; the same command resumes", err=True)
         raise typer.Exit(code if code > 0 else 1)
 
 

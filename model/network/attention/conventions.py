@@ -5,5 +5,5 @@ NORM_EPSILON = 1e-6
 
 
 def num_local_heads(num_heads: int) -> int:
-    """How many of the heads of strided attention, the first ones, look nearby."""
+    """The number of heads of strided attention that look nearby; these are the first ones."""
     return num_heads // 2

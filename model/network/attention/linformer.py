@@ -53,5 +53,5 @@ class LowRankAttention(MultiHeadAttention):
         )
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """All of the k rows: what the mask forbids is not in them."""
+        """No mask: masked positions are not in the k rows."""
         return None

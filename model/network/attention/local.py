@@ -16,7 +16,7 @@ from model.network.attention.multi_head import MultiHeadAttention
 
 
 def local_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
-    """Which position (row) sees which (column): boolean [length, length], |i - j| <= window."""
+    """Boolean mask [length, length], row sees column: |i - j| <= window."""
     position = torch.arange(length, device=device)
     return (position[:, None] - position).abs() <= window
 
@@ -29,6 +29,6 @@ class LocalAttention(MultiHeadAttention):
         self.window = config.attention_window
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Tokens within the distance: [B, 1, S, S]."""
+        """Boolean mask [B, 1, S, S] of the tokens within the distance."""
         near = local_mask(query.size(2), self.window, query.device)
         return near if mask is None else mask & near

@@ -66,10 +66,11 @@ def sorted_chunks(buckets: Tensor, valid: Tensor, chunk: int) -> Tensor:
 
 
 def lsh_mask(buckets: Tensor, valid: Tensor, chunk: int) -> Tensor:
-    """Which position (row) sees which (column): boolean [B, H, S, S].
+    """Boolean mask [B, H, S, S], row sees column.
 
-    In at least one round both have the same bucket, and chunks that are the same or side by side. A
-    position does not see itself, whose key is most like its query, unless it sees no other.
+    A position sees those that, in at least one round, have the same bucket and are in the same
+    chunk or one beside it. A position does not see itself, whose key is most like its query,
+    unless it sees no other.
     """
     chunks = sorted_chunks(buckets, valid, chunk)  # [B, R, H, S]
     seen = torch.zeros(1, dtype=torch.bool, device=buckets.device)
@@ -100,7 +101,7 @@ class HashedAttention(MultiHeadAttention):
         return keys_of(self._split(self.query(states))), self._split(self.value(states))
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Tokens of its bucket, in its chunk or beside it: [B, H, S, S]."""
+        """Boolean mask [B, H, S, S] of the tokens in a query's bucket and nearby chunks."""
         batch, _, length, _ = query.shape
         valid = query.new_ones(batch, length, dtype=torch.bool)
         if mask is not None:

@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Which target position may look at which (section 3.2.3): [length, length], lower triangle."""
+    """Boolean mask [length, length], row sees column: the lower triangle (section 3.2.3)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
@@ -95,7 +95,7 @@ class MultiHeadAttention(nn.Module):
         return cast(Tensor, self.output(joined))
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Attention of queries [B, H, T, K] to the positions that are tokens: here, all of them."""
+        """Boolean mask of the positions that queries [B, H, T, K] see: here, all tokens."""
         return mask
 
     def _split(self, states: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from model.network.attention.multi_head import MultiHeadAttention
 def strided_mask(
     length: int, stride: int, num_heads: int, device: torch.device | None = None
 ) -> Tensor:
-    """Which position (row) sees which (column): boolean [num_heads, length, length].
+    """Boolean mask [num_heads, length, length], row sees column.
 
     |i - j| <= stride in the first half of the heads, i = j modulo stride in the others.
     """
@@ -40,6 +40,6 @@ class StridedAttention(MultiHeadAttention):
         self.stride = config.attention_window
 
     def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Tokens within the distance, or at the gaps: [B, H, S, S]."""
+        """Boolean mask [B, H, S, S] of the tokens within the distance, or at the gaps."""
         seen = strided_mask(query.size(2), self.stride, self.num_heads, query.device)
         return seen if mask is None else mask & seen

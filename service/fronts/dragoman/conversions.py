@@ -77,7 +77,7 @@ LINE_BREAKS: dict[int, LineBreaks | None] = {
 def options_of(
     options: pb.TranslateOptions, default: TranslateOptions = _NO_OPTIONS
 ) -> TranslateOptions:
-    """The domain's options: what is given, and the model's default for the rest.
+    """The domain's options: given values, and the model's defaults for the rest.
 
     Raises:
         InvalidArgumentError: a value is out of range, or an option belongs to a newer contract and
@@ -130,7 +130,7 @@ def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
 def attention_options_of(
     options: pb.AttentionOptions, default: TranslateOptions = _NO_OPTIONS
 ) -> AttentionOptions:
-    """The domain's options: what is given, and the model's default for the rest.
+    """The domain's options: given values, and the model's defaults for the rest.
 
     Raises what `options_of` raises.
     """
@@ -173,7 +173,7 @@ def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOption
 
 
 def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOptions:
-    """A model's default search: its beam, and where else it differs from a plain search."""
+    """A model's default search: its beam, and its other differences from a plain search."""
     message, plain = pb.SearchOptions(beam_size=search.beam_size), SearchOptions()
     for field in _NUMBERS:
         if (value := getattr(search, field)) != getattr(plain, field):
@@ -315,7 +315,7 @@ async def _add_matrix(
 
 
 def _packed_weights(weights: Float32) -> bytes:
-    """Some weights of an `AttentionMatrix` as they go over the wire, which it adds to its own.
+    """Weights of an `AttentionMatrix` in the wire format, which parsing adds to the message.
 
     That takes a fiftieth of the time of a list of numbers, and the event loop has other calls.
     https://protobuf.dev/programming-guides/encoding/#packed
@@ -326,7 +326,7 @@ def _packed_weights(weights: Float32) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last have their highest bit set."""
+    """A varint: seven bits a byte, the lowest first; the highest bit is set in all but the last."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

@@ -22,7 +22,7 @@ from service.translation.options import TranslateOptions
 
 
 def model_request_of(request: pb.ScoreRequest | pb.AttentionRequest) -> ModelRequest:
-    """Which model is to do the work."""
+    """The languages, the model and the priority of a request."""
     return ModelRequest(
         source=request.source_language_code,
         target=request.target_language_code,
@@ -34,7 +34,7 @@ def model_request_of(request: pb.ScoreRequest | pb.AttentionRequest) -> ModelReq
 def text_request_of(
     request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.TranslateDocumentRequest,
 ) -> TextRequest:
-    """How texts are to be translated. The options are checked for each model that uses them."""
+    """The options of a request. They are checked for each model that uses them."""
     options, glossary, given = request.options, request.glossary, dict[str, Any]()
     if isinstance(request, pb.TranslateDocumentRequest):
         given["memory_threshold"] = 1.0  # without alternatives
@@ -69,7 +69,7 @@ def text_request_of(
 def _text_options_over(
     options: pb.TranslateOptions, glossary: pb.Glossary, memory: str, default: TranslateOptions
 ) -> TranslateOptions:
-    """As `options_of`, after a check of the options that are not the search's."""
+    """See `options_of`, after a check of the options that are not the search's."""
     found = options_of(options, default)
     refuse_unknown(options.verbatim, "options.verbatim")
     refuse_unknown(glossary, "glossary")

@@ -138,7 +138,7 @@ class GoogleCall:
     Attributes:
         request: the name of its message.
         method: the call of our contract that it is counted as.
-        answer: from the request to its answer.
+        answer: function from the request to its answer.
         summary: description of the call.
     """
 

@@ -18,7 +18,7 @@ NAME = "google-v3"
 
 
 def google_front(own: RequestParser) -> GrpcFront:
-    """Google's contract, with the limits of entries of our own."""
+    """Google's contract, with our own limits of entries."""
     parser = RequestParser(SERVICE, own.max_entries, POOL)
     return GrpcFront(parser, NAME, {name: call.method for name, call in CALLS.items()})
 

@@ -1,7 +1,6 @@
 """The messages of Google's contract, in a descriptor pool of their own.
 
-In the default pool they would exclude Google's own library, which has the same names, from the
-process.
+In the default pool, they would clash with Google's own library, which has the same names.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class GrpcFront:
 class Interceptor:
     """Wraps every method of the contract and of other fronts, once, before the server starts.
 
-    gRPC would ask an interceptor of its own again for each call. Methods of other services (health,
-    reflection) refuse undecodable bytes.
+    gRPC would call an interceptor of its own kind again for each call. Methods of other services
+    (health, reflection) refuse undecodable bytes.
 
     Attributes:
         write_seconds: time for a client to read so much of a stream that its next message can be
@@ -188,7 +188,7 @@ class GrpcCall(RunningCall):
         return answer
 
     async def abort(self) -> None:
-        """End the call with the status of its error, once a refusal is not held back."""
+        """End the call with the status of its error, after the wait if a refusal is held back."""
         await self.hold_refusal()
         context: Any = self._context
         self._context = None

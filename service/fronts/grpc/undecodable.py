@@ -1,7 +1,7 @@
-"""Methods of other services, which decode their own requests: one that is undecodable is refused.
+"""Refuses undecodable requests to methods of other services, which decode their own requests.
 
-Left to gRPC, it would end the call with UNKNOWN and the text of an exception, and be logged with
-its stack: anyone could fill the log.
+By itself, gRPC would end such a call with UNKNOWN and the text of an exception, and log the stack,
+so that anyone could fill the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Handler = Any  # grpc.RpcMethodHandler, whose types are for threads; ours are co
 
 
 def refusing_undecodable(handler: Handler) -> Handler:
-    """A method that ends with INVALID_ARGUMENT if a request is none; others it leaves alone.
+    """Wrap a method, so that it ends with INVALID_ARGUMENT if a request is undecodable.
 
     The handler has a deserializer, and takes one request, or streams in both directions.
     """

@@ -39,13 +39,13 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class HttpError(Exception):
-    """A request that is refused before it is a call, or for a reason that only HTTP has.
+    """An error of HTTP: a request that is refused before it is a call, or for a reason of HTTP.
 
     Attributes:
-        http_status: such as 405.
-        code: of gRPC.
-        status: the body.
-        headers: further ones.
+        http_status: HTTP status, such as 405.
+        code: gRPC code.
+        status: body of the answer.
+        headers: further headers.
     """
 
     def __init__(

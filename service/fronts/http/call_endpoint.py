@@ -23,7 +23,7 @@ from service.fronts.status import status_of
 
 
 class CallEndpoint(HttpEndpoint):
-    """Answers the calls of one method of the servicer, which streams or not.
+    """Answers the calls of one method of the servicer, streaming or not.
 
     Without a body, the request is the parameters of the path.
     """

@@ -22,8 +22,8 @@ class HttpContext:
     """A `service.calls.call_context.Context`.
 
     Attributes:
-        headers: by name in lower case; of several of one name, the first. A key among the URL's
-            parameters is one too.
+        headers: headers by name in lower case, the first of each name, and a key among the URL's
+            parameters.
 
     Raises:
         HttpError: bad headers.
@@ -43,7 +43,7 @@ class HttpContext:
         self._deadline = time.monotonic() + self._timeout_seconds()
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
-        """The headers."""
+        """The headers, as pairs of name and value."""
         return list(self.headers.items())
 
     def peer(self) -> str:

@@ -164,7 +164,7 @@ class HttpCall(RunningCall):
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Cancel the block when the client disconnects. Once the body is read.
+        """Cancel the block when the client disconnects; for use after the body is read.
 
         Raises:
             RequestCancelledError: the client disconnected.

@@ -22,7 +22,7 @@ class NamedFile:
     """A file in a form, or in an answer.
 
     Attributes:
-        name: that its sender gave it, any text; or for the download.
+        name: name from the sender, which can be any text, or name for the download.
         content: its bytes.
     """
 

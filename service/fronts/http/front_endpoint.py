@@ -47,10 +47,10 @@ class FrontAnswer:
     """An answer with more than a value.
 
     Attributes:
-        value: to write as JSON; bytes are sent as they are.
-        http_status: such as 201.
+        value: value to write as JSON; bytes are sent as they are.
+        http_status: HTTP status, such as 201.
         kind: the content type.
-        headers: further ones.
+        headers: further headers.
     """
 
     value: Any
@@ -61,12 +61,12 @@ class FrontAnswer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request failed.
+    """The failure of a request.
 
     Attributes:
         http_status: status by the front's table, or of the contract's HTTP API.
-        code: of gRPC.
-        message: for the client.
+        code: gRPC code.
+        message: message for the client.
         is_quota_used_up: whether the key has no characters left.
     """
 
@@ -120,9 +120,9 @@ class Front:
     """An API of another service: its paths are methods with the decorator `operation`.
 
     Attributes:
-        name: for the log.
-        title: for documentation.
-        prefixes: beginnings of its paths, and of those that it lacks; the longest decides.
+        name: name in the log.
+        title: title in the documentation.
+        prefixes: beginnings of its paths, unknown ones included; the longest decides.
         field_names: its names for fields of the contract, for messages.
         statuses: its HTTP statuses where they differ from those of the contract's HTTP API.
     """

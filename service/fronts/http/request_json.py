@@ -78,7 +78,7 @@ class JsonRequestParser:
     """Parses JSON requests of one service.
 
     Attributes:
-        max_values: in one request.
+        max_values: most values in one request.
     """
 
     def __init__(self, parser: RequestParser) -> None:

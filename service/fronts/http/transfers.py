@@ -1,7 +1,7 @@
-"""The bodies and answers that are on their way over all connections, and their limits.
+"""Limits for bodies that arrive and answers that leave, over all connections.
 
-Neither is in the quotas of calls: those are for requests that have arrived, so that clients that
-send or read slowly keep no call out, of gRPC's least of all.
+The quotas of calls count only requests that have arrived. So clients that send or read slowly keep
+no call out, over HTTP or gRPC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JSON_FACTOR = 3
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """Limits of the HTTP front that are no settings.
+    """Limits of the HTTP front that are not settings.
 
     Attributes:
         head_bytes: bytes of a request's first line and headers.

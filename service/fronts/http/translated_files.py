@@ -51,7 +51,7 @@ class TranslatedFiles:
         """Keep a file; returns its id, which nobody can guess.
 
         Raises:
-            InvalidArgumentError: it alone is too large.
+            InvalidArgumentError: the file alone is too large.
         """
         if (size := self._size(file)) > self._max_bytes:
             raise InvalidArgumentError(
@@ -67,10 +67,10 @@ class TranslatedFiles:
         return file_id
 
     def get(self, file_id: str, owner: str) -> NamedFile:
-        """A file.
+        """The file with this id, for its owner.
 
         Raises:
-            NotFoundError: there is none of this id, not any more, or it is another owner's.
+            NotFoundError: no file has this id, it was dropped, or it belongs to another owner.
         """
         self._drop_expired()
         kept = self._kept.get(file_id)

@@ -27,7 +27,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     """Answers administrators' calls.
 
     Attributes:
-        reloads: None while the models are loading: calls end with UNAVAILABLE.
+        reloads: reloads of the server; None while models are loading: calls end with UNAVAILABLE.
     """
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        """HOST:PORT."""
+        """The address of the port, HOST:PORT."""
         return f"{_HOST}:{self.port}"
 
     async def start(self) -> None:
-        """Answer calls."""
+        """Start to answer calls."""
         await self._grpc.start()
 
     async def stop(self) -> None:

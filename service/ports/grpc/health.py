@@ -1,6 +1,6 @@
 """The standard gRPC health service (grpc.health.v1).
 
-Not the library's, whose `Watch` never ends: a watching client, such as ours, would hold every drain
+The library's `Watch` never ends, so that a watching client, such as ours, would hold every drain
 until its bound. This one reports NOT_SERVING and ends the watch when the server drains.
 """
 

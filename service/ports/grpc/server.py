@@ -20,7 +20,7 @@ _MAX_OTHER_CALLS = 4096
 # Calls that have arrived and that the event loop has not accepted yet, of each method.
 _MAX_PENDING_CALLS = 1_000_000
 MAX_PENDING_SECONDS = ("grpc.server_max_unrequested_time_in_server", 86_400)
-"""How long such a call may wait. By default, gRPC ends it with CANCELLED after 30 s, though its
+"""Longest wait of such a call, in seconds. gRPC would end it with CANCELLED after 30 s, though its
 client has not cancelled it and its deadline has not passed."""
 
 

@@ -1,4 +1,4 @@
-"""The names that a server is asked by: a check against pages of other sites.
+"""Checks the host names and origins of requests, against pages of other sites.
 
 A site can let its own name resolve to 127.0.0.1 (DNS rebinding). Then browsers take what listens
 there for a part of that site, which may read all answers; only the header `Host` tells. A page can
@@ -38,10 +38,10 @@ class AllowedHosts:
         listen_host: the address that the server listens on. If it is one of loopback, requests may
             name that, `localhost` and `further`; otherwise any name, unless there is a further one.
         further: names of proxies' public addresses.
-        origins: of pages that may ask, apart from the server's own; "*" for all.
+        origins: origins of pages that may ask, apart from the server's own; "*" for all.
 
     Raises:
-        StartupError: a further name is none.
+        StartupError: a further name is invalid.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class AllowedHosts:
         """Refuse a request that names another host, or comes from a page of another one.
 
         Args:
-            headers: by names in lower case.
+            headers: headers by names in lower case.
             is_call: whether the answer takes work, so that a page of another host may not cause it
                 unseen. Links to other paths work from anywhere.
 
         Raises:
-            HttpError: with status 403, or with 400 for a host that is none.
+            HttpError: with status 403, or with 400 for an invalid host.
         """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host:
@@ -85,7 +85,7 @@ def checked_origin(origin: str) -> str:
     """An origin of the settings, as browsers write it.
 
     Raises:
-        StartupError: it is none.
+        StartupError: the origin is invalid.
     """
     if origin != "*" and not _ORIGIN.fullmatch(origin.lower()):
         raise StartupError(

@@ -11,12 +11,12 @@ from service.calls.call_context import host_of
 from service.engine.quota import Quota
 
 Waiting = tuple[bool, float]
-"""Of a connection where the server waits for the client: whether an answer is on its way, which is
-closed last, and since when, by the loop's clock."""
+"""State of a connection whose client has to act: whether an answer is on its way, which is
+closed last, and the time of the loop's clock since when."""
 
 
 class Limited(Protocol):
-    """A connection as the limit knows it."""
+    """The methods of a connection that the limit calls."""
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -41,7 +41,7 @@ class ConnectionLimit:
         self._hosts: dict[Limited, str] = {}
 
     def enter(self, connection: Limited) -> bool:
-        """Count a connection, once it has a transport. If there is no room, abort it: False."""
+        """Count a connection, once it has a transport. Without room, abort it and return False."""
         if connection in self._hosts:  # handed over
             return True
         address = get_remote_addr(connection.transport)
@@ -53,13 +53,13 @@ class ConnectionLimit:
         return False
 
     def leave(self, connection: Limited) -> None:
-        """Count a connection no more, if it was counted."""
+        """Stop counting a connection, if it was counted."""
         host = self._hosts.pop(connection, None)
         if host is not None:
             self._quota.release(1, host)
 
     def hand_over(self, old: Limited, new: Limited) -> bool:
-        """Count `new` in place of `old`; whether that was still counted."""
+        """Count `new` in place of `old`; returns whether `old` was still counted."""
         if old not in self._hosts:
             return False
         self._hosts[new] = self._hosts.pop(old)
@@ -71,7 +71,7 @@ class ConnectionLimit:
             connection.transport.abort()
 
     def _evict(self) -> bool:
-        """Close a connection that waits; whether there was one."""
+        """Close a connection that waits; returns whether there was one."""
         held_by = self._quota.held_by
         candidates = [
             (waiting[0], -held_by(host), waiting[1], connection)

@@ -32,7 +32,7 @@ class ForwardedHeaders:
         proxies: addresses and networks, such as 10.0.0.0/8; "*" for any.
 
     Raises:
-        StartupError: one is neither.
+        StartupError: one is neither an address nor a network.
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The path of a request: without the server's prefix, and without slashes too many."""
+"""The path of a request: without the server's prefix, and without superfluous slashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def checked_prefix(prefix: str) -> str:
     """A prefix of the settings without a slash at its end.
 
     Raises:
-        StartupError: it is none.
+        StartupError: the prefix is invalid.
     """
     stripped = prefix.rstrip("/")
     if stripped and not _PREFIX.fullmatch(stripped):

@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn's protocol on a port of ours, with limits for slow clients, and a drain.
 
-Not `uvicorn.Server`, which handles signals itself, polls ten times a second, and has no limit for a
-client that sends its headers, or reads its answer, slowly.
+It replaces `uvicorn.Server`, which handles signals itself, polls ten times a second, and has no
+limit for a client that sends its headers, or reads its answer, slowly.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _Connection(H11Protocol):
         self._abort_in("write", self._limits.write_seconds)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing."""
         super().resume_writing()
         self._keep("write")
 

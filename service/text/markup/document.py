@@ -11,8 +11,8 @@ class Chars:
     """Some text.
 
     Attributes:
-        text: for the model: decoded, on one line.
-        raw: as in the document.
+        text: text for the model: decoded, on one line.
+        raw: text as in the document.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Atom:
     """Inline markup without text: an image, a comment.
 
     Attributes:
-        raw: as in the document.
+        raw: markup as in the document.
         is_mark: whether it belongs to the word that it touches, such as the mark of a footnote.
     """
 
@@ -50,7 +50,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Inline text that is part of a sentence and stays as it is, with its tags: code."""
+    """Inline text that stays as it is, with its tags, such as code."""
 
     raw: str
 

@@ -70,7 +70,7 @@ def parse_markup(
 
     Args:
         document: HTML or XML, or a fragment.
-        is_xml: which of the two.
+        is_xml: whether it is XML.
         ignore_tags: names of further elements whose content is copied.
         keeps_lines: whether line breaks and tabs in text divide it; otherwise they are spaces.
 
@@ -144,7 +144,7 @@ class _HtmlParser:
             self._builder.add(Atom(token.raw))
 
     def _add_verbatim(self, index: int) -> int:
-        """Add an element that is copied: to its end tag; without one, to the next block."""
+        """Add an element that is copied: up to its end tag or, without one, the next block."""
         tokens, end = self._tokens, self._ends.get(index)
         is_inline = self._is_inline(index)
         if end is None:

@@ -1,4 +1,4 @@
-"""Lines of a text in its translation."""
+"""Finds the translation of each line of a text."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class _Inline:
         return end
 
     def _comment_end(self, match: re.Match[str]) -> int:
-        """Where a comment ends; a negative number if it does not end within the limit.
+        """The end of a comment; a negative number if it does not end within the limit.
 
         Not by the pattern, which would compare each of the characters with the end.
         """

@@ -1,8 +1,8 @@
 """Elements that are glued to a word and stay so, with their content: footnote marks, indices, ruby.
 
 The model would take a mark for a word, and lose it or put words in it. So a mark is an atom, which
-is not part of the text, behind the word before it. Within a word it makes that a formula (`H2O`),
-which is copied. Copied are also links whose text is a hashtag, a mention or a URL.
+is not part of the text, behind the word before it. A word with a mark in it is a formula (`H2O`),
+which is copied. Links whose text is a hashtag, a mention or a URL are copied too.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class MarkupTranslator(Stage):
 
     Args:
         below: translates texts.
-        options: the format, and what to leave alone.
+        options: the format, and the elements to copy.
         limits: the sentence translator's limits, among them the length of a document.
         document_format: the format of the document; None for that of the options.
     """
@@ -145,11 +145,11 @@ class MarkupTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate documents, as `LinkedTranslator.translate` does texts. Results have no links.
+        """Translate documents; see `LinkedTranslator.translate`. Results have no links.
 
         Raises:
-            InvalidArgumentError: also for documents that are too long; names the field. What else
-                is wrong with a document is its own error.
+            InvalidArgumentError: also for documents that are too long; names the field. Other
+                errors of a document are in its result.
         """
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
@@ -204,7 +204,7 @@ class _Document:
         text: the document.
         lines: the texts of its runs.
         parsed: its parts, if they are kept.
-        error: why it can't be translated.
+        error: reason why it can't be translated.
     """
 
     text: str

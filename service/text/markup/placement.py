@@ -31,7 +31,7 @@ class Placed:
     Attributes:
         node: the node.
         start, end: the characters of the translation that it covers; equal for an atom.
-        children: in the order of the translation.
+        children: nodes in the order of the translation.
     """
 
     node: Node
@@ -79,7 +79,7 @@ class _Placement:
         )
 
     def _with_sign(self, unit: Unit, node: Node | None) -> Node | None:
-        """The node of a unit; of a comma or the like, the first around it that has one too."""
+        """The node of a unit; for a sign, the first node around it that has the sign too."""
         sign = self._target[slice(*unit.span)]
         while (
             sign[0] in _SIGNS
@@ -202,7 +202,7 @@ class _Placement:
     def _free_unit(
         self, child: Node, taken: Sequence[int | None], low: int, high: int
     ) -> int | None:
-        """A word next to its neighbours for an element that lost its own, if one is free."""
+        """A free word next to its neighbours for an element that lost its words, if any."""
         if low == high:
             return None
         gap = self._neighbour(child, low, high)
@@ -281,7 +281,7 @@ class _Placement:
         return between.end
 
     def _copied(self, position: int) -> Iterator[int]:
-        """Positions in the translation of a place in, or beside, copied white space."""
+        """Yield the places in the translation for a place in or beside copied white space."""
         index = bisect_right(self._copy_starts, position) - 1
         for source, target, _ in reversed(self._copies[max(0, index - 1) : index + 1]):
             if position <= source.end:

@@ -32,7 +32,7 @@ def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[
 
 
 def _side_by_side(root: Node) -> tuple[set[int], set[int]]:
-    """The orders of atoms with another one directly behind them, and with one before them."""
+    """The orders of atoms directly before another atom, and of atoms directly behind one."""
     earlier: set[int] = set()
     later: set[int] = set()
     nodes = [root]

@@ -1,7 +1,7 @@
 """Divides HTML and XML into tags and text. All tokens, joined, are the document.
 
 Time is linear in the length of any input. (`html.parser` of the standard library takes quadratic
-time for unclosed comments and tags.) Markup that is broken is text, or what browsers take it for.
+time for unclosed comments and tags.) Broken markup is text, or read as browsers read it.
 """
 
 from __future__ import annotations

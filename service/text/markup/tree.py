@@ -33,18 +33,18 @@ class Node:
     """An element, an atom, verbatim text, or a whole run.
 
     Attributes:
-        parent: None for a run.
+        parent: the node around it; None for a run.
         start, end: the characters of the run's text that it covers; equal for an atom.
         depth: the number of its ancestors.
         order: its number in the tree, parents first.
         last: the greatest number among its descendants.
         opening, closing: the tags of an element.
-        content: what is written for an atom or for verbatim text.
-        placeholder: what stands for verbatim text in the run's text; "" for others.
+        content: string to write for an atom or for verbatim text.
+        placeholder: sign for verbatim text in the run's text; "" for others.
         divides: whether nothing may cross it.
         is_mark: whether it stays at the word that it touches.
         is_glued: whether an element ends with a sign that a word touches; the text has a space.
-        children: in order.
+        children: nodes in it, in order.
     """
 
     parent: Node | None
@@ -85,8 +85,8 @@ class Part:
     """A part of a run's text.
 
     Attributes:
-        text: for the model.
-        raw: as in the document; "" for a placeholder.
+        text: text for the model.
+        raw: text as in the document; "" for a placeholder.
         owner: the deepest node that it is in.
     """
 
@@ -123,7 +123,7 @@ class RunTree:
             node.children = []
 
     def owner(self, start: int, end: int) -> Node:
-        """The deepest node of some text, where its parts differ."""
+        """The deepest node of the parts of some text."""
         owners = [part.owner for _, part in self._parts(start, end)]
         return max(owners, key=lambda node: node.depth, default=self.root)
 
@@ -151,7 +151,7 @@ def build_tree(run: TextRun, placeholders: Sequence[str]) -> RunTree:
 
     Args:
         run: its items.
-        placeholders: for its verbatim items, in order.
+        placeholders: signs for its verbatim items, in order.
 
     Raises:
         MarkupError: its elements are nested too deeply.
@@ -198,7 +198,7 @@ class _Builder:
         return RunTree(self._run, text, root, self._parts, self._starts, self._verbatim)
 
     def _begin(self, index: int) -> int:
-        """Begin an element, or add it as an atom if it has no text; the index of its last item."""
+        """Begin an element, or add it as an atom without text; returns its last index."""
         items, end = self._run.items, self._ends[index]
         if self._text_before[index] < self._text_before[end]:
             if len(self._path) > MAX_DEPTH:

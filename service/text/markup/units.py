@@ -24,12 +24,12 @@ class Unit:
     """A word of the translation.
 
     Attributes:
-        span: in the translation.
+        span: place in the translation.
         sources: the parts of the run's text that it comes from.
         is_placeholder: whether verbatim text is written for it.
         node: the deepest node that it belongs to.
-        weight: how much it counts in the choice of an element's place.
-        is_barrier: whether no element goes on across it that it is not in: a quotation mark.
+        weight: weight in the choice of an element's place.
+        is_barrier: whether only elements around it continue across it, as for a quotation mark.
     """
 
     span: Span

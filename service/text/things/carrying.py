@@ -1,4 +1,4 @@
-"""Carriers in sentences and translations: which are free, and which a model has invented."""
+"""Finds free carriers for sentences, and carriers that a model has invented."""
 
 from __future__ import annotations
 

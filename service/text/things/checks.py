@@ -87,7 +87,7 @@ def different_signs(source: str, text: str) -> str:
 
 
 def added_units(source: str, text: str) -> list[str]:
-    """A currency, or percent, that the translation has behind more numbers than the sentence."""
+    """A currency or percent sign of the translation, if it has more of these than the sentence."""
     found = _UNITS.findall(text)
     return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
 

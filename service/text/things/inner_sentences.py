@@ -26,7 +26,7 @@ class InnerRepair(Protocol):
     warnings: list[TranslationWarning]
 
     def run(self) -> Repair:
-        """As `SentenceRepair.run`."""
+        """See `SentenceRepair.run`."""
         ...
 
 
@@ -34,7 +34,7 @@ class MakeInner(Protocol):
     """Makes the repair of a part of a sentence."""
 
     def __call__(self, text: str, *, is_plural: bool = False) -> InnerRepair:
-        """The repair of a text; in a plural, # is the number."""
+        """Make the repair of a text; in a plural, # is the number."""
         ...
 
 

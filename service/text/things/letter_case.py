@@ -166,7 +166,7 @@ def _blanked(text: str, things: Sequence[Span]) -> str:
 
 
 def _is_title(words: Sequence[str]) -> bool:
-    """Whether all words but the small ones have a capital; three have, and one is longer."""
+    """Whether all but the small words have a capital: at least three words, one of them longer."""
     capitalised = [word for word in words if word[0].isupper()]
     others = [word for word in words if not word[0].isupper()]
     return (

@@ -16,14 +16,14 @@ from service.translation.preparation import FEW_CHARACTERS
 
 # Parts of texts that are in translation together, twice: as many sentences as a model has room for.
 _WINDOW = 256
-# Texts of so many characters are divided within some milliseconds, on the event loop.
+# Texts with this many characters are divided within some milliseconds, on the event loop.
 _SMALL_CHARACTERS = 500
 
 
 async def windows_of(
     texts: Sequence[str], rules: TermRules, options: TranslateOptions
 ) -> AsyncIterator[list[TranslatedPart]]:
-    """The parts of all texts, in order, so many at a time."""
+    """Yield windows of the parts of all texts, in order."""
     window: list[TranslatedPart] = []
     async for parts in _divided(texts, rules, options):
         window += parts

@@ -15,7 +15,7 @@ from service.text.things.wanted import Candidate
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 _MAX_SHOWN = 200
-# Texts of so many characters are looked at within some milliseconds.
+# Texts with this many characters are looked at within some milliseconds.
 _SMALL_CHARACTERS = 1000
 
 

@@ -190,7 +190,7 @@ class SentenceRepair:
         yield from (Edit(Span(gap, gap), " ") for gap in gaps)
 
     def _candidate(self, draft: Draft) -> Candidate:
-        """The translation, with what the model wrote in another letter case and so on put right."""
+        """The translation, with words in a wrong letter case and other flaws corrected."""
         texts = {t.span: t.text for t in self._sentence.things}
         built = {texts[span]: put for span, put in self._built.items() if span in texts}
         candidate = draft.candidate(built)
@@ -332,7 +332,7 @@ class SentenceRepair:
         self._set_needs()
 
     def _by_quotes(self, best: Candidate) -> Repair:
-        """Translate what is between quotation marks by itself, and the rest with stand-ins."""
+        """Translate quotations by themselves, and the rest with stand-ins for them."""
         sentence = self._sentence
         if self._depth >= _MAX_DEPTH or sentence.terms:
             return best
@@ -396,5 +396,5 @@ class SentenceRepair:
         return Attempt(draft.given.text, prefix, links=True), draft.given, draft.standins
 
     def used(self, candidate: Candidate) -> dict[str, int]:
-        """As `term_uses.used`."""
+        """See `term_uses.used`."""
         return used(candidate, self._sentence.terms, self._terms)

@@ -42,9 +42,9 @@ from service.translation.translator import StreamDelta
 
 # Sentences of a stream that are translated before their turn.
 _AHEAD = 8
-# Of so many it is asked within some milliseconds whether there is anything to take care of.
+# Characters that are checked for things within some milliseconds.
 _SCAN_CHARACTERS = 20_000
-# No sequence of so many tokens occurs twice in a translation that must not repeat itself.
+# No sequence of this many tokens occurs twice in a translation that must not repeat itself.
 _NO_REPEAT = 3
 
 _T = TypeVar("_T")
@@ -70,7 +70,7 @@ class TermsTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; as `LinkedTranslator.translate`."""
+        """Translate all texts; see `LinkedTranslator.translate`."""
         options = options or TranslateOptions()
         rules = _fitting(self._rules, options)
         size = sum(map(len, texts))
@@ -98,7 +98,7 @@ class TermsTranslator(Stage):
         options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncGenerator[StreamDelta | TextResult, None]:
-        """Translate one text as a stream; as `LinkedTranslator.stream`.
+        """Translate one text as a stream; see `LinkedTranslator.stream`.
 
         The translation of a sentence that needs care is one delta.
         """

@@ -110,7 +110,7 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[
 def _segments(
     text: str, rules: TermRules, split_sentences: bool
 ) -> Iterator[tuple[str, str, bool]]:
-    """The sentences of a text: what stands before each, the sentence, whether a cut does.
+    """The sentences of a text: the string before each, the sentence, whether a cut is before it.
 
     Escapes of line breaks and tabs divide sentences as line breaks do, and so do the tags of a
     template that choose or repeat what is between them.

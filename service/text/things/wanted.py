@@ -54,7 +54,7 @@ class Need:
         puts: the string to put for each place; empty for the first form.
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
-        written: how the sentence writes the string, if in several ways: $5 and 5 $.
+        written: spellings of the string in the sentence, if several: $5 and 5 $.
     """
 
     spans: tuple[Span, ...]
@@ -68,7 +68,7 @@ class Need:
     written: tuple[str, ...] = ()
 
     def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
-        """With the places of the same string, which the sentence writes in another way there."""
+        """The need with the places where the sentence writes the same string in another way."""
         written = (*(self.written or (name,)), other)
         return replace(self, spans=tuple(sorted(self.spans + spans)), written=written)
 

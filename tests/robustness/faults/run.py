@@ -50,7 +50,7 @@ def main(
     end_in_order_on_sigterm()
     for name in only or ():
         if name not in SCENARIOS:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(SCENARIOS)}")
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(SCENARIOS)}")
     chosen = [SCENARIOS[name] for name in only or SCENARIOS]
     if envoy_program() is None:
         chosen = [each for each in chosen if each not in ENVOY_SCENARIOS]

@@ -239,7 +239,7 @@ def test_unknown_variants_and_missing_documents_are_refused(tmp_path: Path) -> N
     plan = str(write_plan(tmp_path, "[variants.a]\n[variants.b]\n"))
     done = CliRunner().invoke(app, [plan, *options, "--only", "c"])
     assert done.exit_code == 2
-    assert "'c' is none of a, b" in done.output
+    assert "'c' is not one of a, b" in done.output
     done = CliRunner().invoke(app, [str(PLANS / "attention-kinds.toml"), *options])
     assert done.exit_code == 2
     assert "translates documents" in done.output

@@ -117,12 +117,12 @@ class FrontContext:
         self._send(FrameKind.STATUS, code.value[0], fields)
 
     def were_written(self, num_bytes: int) -> None:
-        """Take it that gRPC has taken messages of the stream."""
+        """Record that gRPC has taken messages of the stream."""
         self._num_unwritten -= num_bytes
         self._written.set()
 
     def has_left(self) -> None:
-        """Take it that the call has ended and its answer has left."""
+        """Record that the call has ended and its answer has left."""
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
@@ -146,7 +146,7 @@ class FrontCalls:
         self._has_ended = False
 
     def take(self, frame: Frame) -> None:
-        """Carry out what the front process says about a call."""
+        """Handle a frame from the front process about a call."""
         if frame.kind == FrameKind.CALL:
             self._begin(frame)
         elif (running := self._running.get(frame.call)) is not None:

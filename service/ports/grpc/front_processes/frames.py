@@ -60,9 +60,9 @@ class Frame(NamedTuple):
     """One message.
 
     Attributes:
-        kind: what it says.
+        kind: kind of the message.
         call: id of the call, given by the front process.
-        number, seconds, fields: what the kind carries.
+        number, seconds, fields: values that the kind carries.
     """
 
     kind: int

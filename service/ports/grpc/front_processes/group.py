@@ -66,7 +66,7 @@ class FrontProcess:
     """One front process, and its connection.
 
     Attributes:
-        ended: set once its connection has ended.
+        ended: event that is set once its connection has ended.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class FrontProcess:
         self._calls.connection.send(frame)
 
     async def how_it_ended(self) -> str:
-        """How the process has ended, for messages."""
+        """The way in which the process has ended, for messages."""
         return await asyncio.to_thread(how_it_ended, self._process)
 
     async def kill(self) -> None:

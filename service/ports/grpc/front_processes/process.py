@@ -73,7 +73,7 @@ class Forwarder:
         self._answers: dict[int, asyncio.Queue[Frame]] = {}  # what the server has said of each call
 
     def take(self, frame: Frame) -> None:
-        """Take what the server says of a call, unless the call has ended."""
+        """Handle a frame from the server about a call, unless the call has ended."""
         if (answers := self._answers.get(frame.call)) is not None:
             answers.put_nowait(frame)
 
@@ -205,7 +205,7 @@ class ForwardingServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, frame: Frame) -> None:
-        """Carry out what the server says."""
+        """Handle a frame from the server."""
         if frame.kind in (FrameKind.ANSWER, FrameKind.MESSAGE, FrameKind.STATUS):
             self._forwarder.take(frame)
         elif frame.kind == FrameKind.CERTIFICATE:
@@ -239,7 +239,7 @@ class ForwardingServer:
         """Listen.
 
         Args:
-            host, port: where.
+            host, port: address to listen on.
             options, max_calls: as of `AcceptingServer`.
             methods: service, name, and whether it answers with a stream, of each method.
             reflected: full names of the services that reflection describes.

@@ -34,7 +34,7 @@ MANY: dict[str, Any] = {
         ({**MANY, "token_ids": {"en": 5}}, "directions.token_ids has no 'de'"),
         ({**MANY, "token_ids": {"en": 5, "de": 320}}, "directions.token_ids"),
         ({**MANY, "targets": ["de", "de_DE"], "target_prefix": ""}, "'de_DE' is no BCP-47 code"),
-        ({**MANY, "sources": ["de"]}, "languages is none of directions"),
+        ({**MANY, "sources": ["de"]}, "languages is not among directions"),
         (MANY, "directions need a tokenizer.kind of pieces"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_missing_corpus_is_named_with_its_data_root_and_how_to_set_it(tmp_path
         assert words in str(error.value)
     (tmp_path / "data" / "v.de").touch()
     check_files(recipe)
-    with pytest.raises(RecipeError, match=r"data root .*nowhere, which is no folder"):
+    with pytest.raises(RecipeError, match=r"data root .*nowhere, which is not a folder"):
         check_files(load_recipe(path, data_root=tmp_path / "nowhere"))
 
 
