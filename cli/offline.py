@@ -213,7 +213,7 @@ async def _generate(
         # In rows; half of the queue is reserved for other clients.
         max_waiting=2 * len(sources) * search.beam_size,
     )
-    engine = Engine(runner, config)
+    engine = Engine.of_runner(runner, config)
     await engine.start()
     try:
         # Long sentences first: the last ones are short, so that few rows step alone.

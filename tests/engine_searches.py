@@ -17,5 +17,7 @@ async def search_all(
     """Search every source with the same options, as many at a time as fit into the runner."""
     ids = bundle.config.bos_id, bundle.config.eos_id
     # Places are counted in rows, and half of those that wait are for new calls.
-    engine = Engine(runner, EngineConfig(*ids, max_waiting=2 * len(sources) * options.beam_size))
+    engine = Engine.of_runner(
+        runner, EngineConfig(*ids, max_waiting=2 * len(sources) * options.beam_size)
+    )
     return await answers_of(engine, [GenerationRequest(source, options) for source in sources])

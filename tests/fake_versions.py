@@ -55,7 +55,7 @@ class FakeVersion:
 
     def __post_init__(self) -> None:
         self.version = self.place.version
-        self.engine = Engine(self.runner)
+        self.engine = Engine.of_runner(self.runner)
 
     @property
     def is_running(self) -> bool:

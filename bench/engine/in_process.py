@@ -164,7 +164,7 @@ async def measure(
         # Large enough to admit the rows of a block at once. Users of the closed loop need less.
         encode_token_budget=max(ROWS) * (_SOURCE_WORDS + 2),
     )
-    engine = Engine(timed, config, ModelMetrics(ServerMetrics(), "engine"))
+    engine = Engine.of_runner(timed, config, ModelMetrics(ServerMetrics(), "engine"))
     await engine.start()
     try:
         steps = {

@@ -70,7 +70,7 @@ async def _measure(
         model.bundle, SessionSettings(device), DeviceOptions(max_rows, depth=depth), stream=open_on
     )
     config = EngineConfig(max_waiting=4 * concurrency + 16, encode_token_budget=4096)
-    engine = Engine(runner, config, work)
+    engine = Engine.of_runner(runner, config, work)
     await engine.start()
     sources = itertools.cycle(model.sources())
     options = SearchOptions(beam_size=beam_size)

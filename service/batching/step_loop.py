@@ -17,6 +17,7 @@ model (int8, one row, two cores): 65 microseconds on the event loop, 30 on this 
 from __future__ import annotations
 
 import abc
+import asyncio
 import logging
 import queue
 import threading
@@ -105,6 +106,11 @@ class StepLoop(abc.ABC):
     def cancel(self, request_id: int, error: DragomanError) -> None:
         """Drop the request before the next step, unless it has finished."""
         self._commands.put(lambda: self._cancel(request_id, error))
+
+    async def prepare_scoring(self, graph: str) -> None:
+        """Load a graph of the scorer, "scoring" or "attention", on another thread."""
+        assert self._scorer is not None, "the model can't score"
+        await asyncio.to_thread(self._scorer.prepare, graph)
 
     def stop(self) -> None:
         """End after the step in flight, even if requests are left."""

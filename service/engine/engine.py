@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from service.batching.config import EngineConfig
 from service.batching.events import Events
+from service.batching.hosted_model import HostedModel, InProcessModel
 from service.batching.records import EngineRequest, Finished
-from service.batching.step_loop import MAX_UNREPORTED, StepLoop
-from service.batching.step_loops import step_loop, widest_sequence
-from service.domain.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
+from service.batching.step_loop import MAX_UNREPORTED
+from service.domain.plan import LanedRunner, ModelRunner, Scorer
 from service.domain.requests import (
     FinishReason,
     GenerationRequest,
@@ -39,10 +39,6 @@ from service.errors import (
     FailedPreconditionError,
     UnavailableError,
 )
-from service.worker.client import ProcessLoop
-from service.worker.group_loop import GroupLoop
-from service.worker.process import ModelProcess
-from service.worker.process_group import ProcessGroup
 
 __all__ = ["Engine", "EngineConfig"]
 
@@ -63,48 +59,34 @@ class Engine:
     All methods belong to the event loop that called `start`.
 
     Args:
-        runner: runs the model. The engine owns it, and `stop` closes it.
+        model: the open model. The engine owns it, and `stop` closes it.
         config: limits and special ids.
         observer: receives the engine's events, for metrics.
-        scorer: scores given targets; None if the model can't score. Processes have their own.
         clock: returns the time in seconds, by which deadlines are measured. It is called from two
             threads. With processes, it must be `time.monotonic`.
     """
 
     def __init__(
         self,
-        runner: ModelRunner | LanedRunner | ModelProcess | ProcessGroup,
+        model: HostedModel,
         config: EngineConfig | None = None,
         observer: EngineObserver | None = None,
-        scorer: Scorer | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config or EngineConfig()
-        self.limits: RunnerLimits = runner.limits
+        self.limits, self.widest = model.limits, model.widest
         self._observer = observer or EngineObserver()
         self._clock = clock
-        self._steps: StepLoop | ProcessLoop | GroupLoop
-        prepare: Callable[[str], Awaitable[None]] | None = None
-        if isinstance(runner, ModelProcess | ProcessGroup):
-            assert scorer is None, "the process has its own"
-            assert clock is time.monotonic, "the process has no other"
-            self.widest: RunnerLimits = runner.widest
-            there = self._steps = runner.steps(self.config, self)
-            if runner.can_score:
-                prepare = there.prepare_scoring
-        else:
-            self.widest = widest_sequence(runner)
-            self._steps = step_loop(runner, self.config, clock, self, scorer)
-            if scorer is not None:
-                prepare = functools.partial(asyncio.to_thread, scorer.prepare)
+        self._steps = model.steps(self.config, self)
         # By graph; empty if the model can't score.
         self._scoring: dict[str, ScoringPreparation] = {}
-        if prepare is not None:
+        if model.can_score:
             for graph in ("scoring", "attention"):
+                prepare = self._steps.prepare_scoring
                 self._scoring[graph] = ScoringPreparation(prepare, graph, clock)
         self._admission = AdmissionController(
-            runner.limits.max_rows,
+            self.limits.max_rows,
             self.config.max_waiting,
             self.config.max_queue_seconds,
             clock,
@@ -119,6 +101,19 @@ class Engine:
         self._ended = asyncio.Event()
         self._was_left = False
         self._num_reports = 0
+
+    @classmethod
+    def of_runner(
+        cls,
+        runner: ModelRunner | LanedRunner,
+        config: EngineConfig | None = None,
+        observer: EngineObserver | None = None,
+        scorer: Scorer | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """An engine whose steps run in this process; arguments as in `InProcessModel`."""
+        return cls(InProcessModel(runner, scorer, clock), config, observer, clock=clock)
 
     @property
     def is_serving(self) -> bool:

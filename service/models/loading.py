@@ -243,7 +243,7 @@ def _engine_in_this_process(
         config = dataclasses.replace(config, encode_token_budget=budget)
     num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1
     facts = {"lanes": num_lanes, "cache_bytes": model.cache_bytes, "pid": os.getpid()}
-    return Engine(runner, config, observer, model.scorer), facts
+    return Engine.of_runner(runner, config, observer, model.scorer), facts
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:

@@ -9,47 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from service.batching.config import EngineConfig
 from service.batching.dispatcher import Dispatcher
 from service.batching.events import Events, Iteration, Listener
+from service.batching.hosted_model import SteppedModel
 from service.batching.records import EngineRequest, Finished
-from service.domain.plan import RunnerLimits
 from service.errors import DragomanError
-
-
-class RemoteLoop(Protocol):
-    """A step loop in another process: `service.worker.client.ProcessLoop` documents the methods."""
-
-    def start(self) -> None: ...  # noqa: D102
-    def add(self, requests: Sequence[EngineRequest]) -> None: ...  # noqa: D102
-    def stream(self, request_id: int) -> None: ...  # noqa: D102
-    def cancel(self, request_id: int, error: DragomanError) -> None: ...  # noqa: D102
-    async def prepare_scoring(self, graph: str) -> None: ...  # noqa: D102
-    def stop(self) -> None: ...  # noqa: D102
-    def join(self) -> None: ...  # noqa: D102
-    def abandon(self) -> None: ...  # noqa: D102
-
-
-class RemoteModel(Protocol):
-    """A process in which a model is open: `service.worker.process.ModelProcess`."""
-
-    @property
-    def limits(self) -> RunnerLimits:
-        """Limits of its runner."""
-        ...
-
-    def steps(self, config: EngineConfig, listener: Listener) -> RemoteLoop:
-        """The step loop of the process."""
-        ...
 
 
 class _Member:
     """One process: its step loop, and what it last reported."""
 
     def __init__(
-        self, group: GroupLoop, number: int, process: RemoteModel, config: EngineConfig
+        self, group: GroupLoop, number: int, process: SteppedModel, config: EngineConfig
     ) -> None:
         self._group = group
         self._number = number
@@ -79,7 +52,7 @@ class GroupLoop:
 
     def __init__(
         self,
-        processes: Sequence[RemoteModel],
+        processes: Sequence[SteppedModel],
         config: EngineConfig,
         listener: Listener,
         clock: Callable[[], float],

@@ -43,7 +43,9 @@ def translate(
     async def run() -> list[GenerationResult]:
         requests = [GenerationRequest(source, options or SearchOptions()) for source in sources]
         num_rows = sum(request.num_rows for request in requests)
-        engine = Engine(runner, EngineConfig(max_waiting=2 * num_rows, encode_token_budget=4096))
+        engine = Engine.of_runner(
+            runner, EngineConfig(max_waiting=2 * num_rows, encode_token_budget=4096)
+        )
         await engine.start()
         generations = submit_many(engine, requests)
         results = [await generation.result() for generation in generations]
@@ -141,7 +143,7 @@ def test_cancelling_in_mid_flight_leaves_the_others_alone(case: Case) -> None:
     expected = translate(case.runner(64), sources)
 
     async def run() -> list[GenerationResult]:
-        engine = Engine(case.runner(64), EngineConfig(max_waiting=256))
+        engine = Engine.of_runner(case.runner(64), EngineConfig(max_waiting=256))
         await engine.start()
         generations = submit_many(engine, [GenerationRequest(source) for source in sources])
         async for _ in generations[0]:

@@ -84,7 +84,7 @@ def served(
         max_waiting=settings.max_waiting,
         max_queue_seconds=None if refuses_overload else math.inf,
     )
-    engine = Engine(runner, config, observer)
+    engine = Engine.of_runner(runner, config, observer)
     cache = response_cache(settings, metrics)
     return ServedModel(
         name=name,

@@ -76,7 +76,7 @@ async def answers(
     """The result of each request, and the mean number of rows in a step."""
     counter = RowCounter()
     config = EngineConfig(encode_token_budget=64, turn_rows_per_lane=TURN_ROWS_PER_LANE)
-    engine = Engine(runner_of(bundle, num_lanes), config, counter)
+    engine = Engine.of_runner(runner_of(bundle, num_lanes), config, counter)
     requests = requests_of(bundle.config)
     await engine.start()
     if together:

@@ -314,7 +314,7 @@ async def test_a_watchdog_that_fails_is_logged_and_the_server_is_not_live(
 
     runner, settings, metrics = fake_runner(tokenizer), any_ports(), ServerMetrics()
     model = served(runner, tokenizer, settings, metrics)
-    registry = Registry([dataclasses.replace(model, engine=Broken(runner))])
+    registry = Registry([dataclasses.replace(model, engine=Broken.of_runner(runner))])
     async with running(settings, metrics, registry) as made:
         await made.client.list_models()  # by now, the watchdog has looked
         with pytest.raises(urllib.error.HTTPError) as caught:

@@ -46,7 +46,7 @@ SEARCHES = [
 
 
 async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> list[GenerationResult]:
-    engine = Engine(runner, EngineConfig(encode_token_budget=64))
+    engine = Engine.of_runner(runner, EngineConfig(encode_token_budget=64))
     await engine.start()
 
     async def one(request: GenerationRequest) -> GenerationResult:

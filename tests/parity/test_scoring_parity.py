@@ -171,7 +171,7 @@ async def translated_and_scored(
     sessions = SessionSettings(intra_op_threads=1)
     runner = OnnxRunner(bundle, max_rows=8, sessions=sessions)
     scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
-    engine = Engine(runner, EngineConfig(max_waiting=200), scorer=scorer)
+    engine = Engine.of_runner(runner, EngineConfig(max_waiting=200), scorer=scorer)
     await engine.start()
     await engine.prepare_scoring()
 
@@ -221,7 +221,7 @@ async def test_scores_among_translations_are_the_same_bits(shipped: Shipped) -> 
     sessions = SessionSettings(intra_op_threads=1)
     runner = OnnxRunner(shipped.bundle, max_rows=4, sessions=sessions)
     scorer = OnnxScorer(shipped.bundle, sessions, runner.encoder_session)
-    engine = Engine(runner, EngineConfig(max_waiting=200), scorer=scorer)
+    engine = Engine.of_runner(runner, EngineConfig(max_waiting=200), scorer=scorer)
     await engine.start()
     try:
         await engine.prepare_scoring()

@@ -199,7 +199,7 @@ async def test_added_tokens_are_in_the_list(bundle: Bundle) -> None:
         )
         for i, (source, one) in enumerate(zip(sources, wanted, strict=True))
     ]
-    engine = Engine(OnnxRunner(bundle, max_rows=12), EngineConfig())
+    engine = Engine.of_runner(OnnxRunner(bundle, max_rows=12), EngineConfig())
     found = await answers_of(engine, requests)
     assert [one.token_ids for one in usual] != [one.token_ids for one in wanted]
     for i, result in enumerate(found):
@@ -218,9 +218,11 @@ async def test_lanes_and_options_change_nothing(bundle: Bundle) -> None:
         SearchOptions(max_new_tokens=9, sampling=Sampling(seed=1)),
     ]
     requests = [GenerationRequest(source, kinds[i % 5]) for i, source in enumerate(sources)]
-    engine = Engine(OnnxLanes(bundle, max_rows=20, num_lanes=2, sessions=sessions), EngineConfig())
+    engine = Engine.of_runner(
+        OnnxLanes(bundle, max_rows=20, num_lanes=2, sessions=sessions), EngineConfig()
+    )
     together = await answers_of(engine, requests)
-    single = Engine(OnnxRunner(bundle, max_rows=3, intra_op_threads=1), EngineConfig())
+    single = Engine.of_runner(OnnxRunner(bundle, max_rows=3, intra_op_threads=1), EngineConfig())
     await single.start()
     for request, found in zip(requests, together, strict=True):
         alone = await submit(single, request).result()

@@ -103,7 +103,7 @@ async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> No
             future.result()
     assert same_steps(before, greedy_steps(device, sources, 6))
     late.failing = [CudaError("cudaLaunch: cudaErrorMemoryAllocation: out of memory")]
-    engine = Engine(device)
+    engine = Engine.of_runner(device)
     await engine.start()
     failed = await submit(engine, GenerationRequest(sources[0])).result()
     assert isinstance(failed.error, ResourceExhaustedError)

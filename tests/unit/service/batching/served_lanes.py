@@ -30,7 +30,7 @@ async def serving(
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Engine]:
     config = EngineConfig(turn_rows_per_lane=turn_rows)
-    engine = Engine(runner, config, recorder, scorer or FakeScorer(), clock=clock)
+    engine = Engine.of_runner(runner, config, recorder, scorer or FakeScorer(), clock=clock)
     await engine.start()
     try:
         yield engine

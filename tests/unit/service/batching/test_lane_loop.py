@@ -171,7 +171,9 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
 ) -> None:
     runner = held_lanes(script=endless)
     clock = Clock()
-    engine = Engine(runner, EngineConfig(turn_rows_per_lane=0), clock=BreakableClock(clock))
+    engine = Engine.of_runner(
+        runner, EngineConfig(turn_rows_per_lane=0), clock=BreakableClock(clock)
+    )
     await engine.start()
     generations = await all_busy(engine, runner)
     clock.now = math.nan
@@ -210,7 +212,7 @@ def num_reports(engine: Engine) -> int:
 
 
 def test_threads_begin_with_the_start() -> None:
-    Engine(FakeLanes(LIMITS))
+    Engine.of_runner(FakeLanes(LIMITS))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
 
 

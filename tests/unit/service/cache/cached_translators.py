@@ -81,7 +81,7 @@ async def caching(
     cache = ResponseCache(MemoryStore(2**20), metrics, shared)
     sizes = RunnerLimits(max_rows, 64, 64, 4, tokenizer.vocab_size)
     runner = FakeRunner(sizes, echo)
-    engine = Engine(runner, config)
+    engine = Engine.of_runner(runner, config)
     await engine.start()
     of_model = cache.of_model("fake", revision, tokenizer.vocab_size)
     try:

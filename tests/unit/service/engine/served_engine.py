@@ -70,7 +70,7 @@ async def serving(
     observer: EngineObserver | None = None,
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(runner, config, observer, clock=clock or Clock())
+    engine = Engine.of_runner(runner, config, observer, clock=clock or Clock())
     await engine.start()
     try:
         yield engine

@@ -278,7 +278,7 @@ async def test_draining_answers_those_inside_and_refuses_others() -> None:
 
 async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
     runner = held_runner(endless)
-    engine = Engine(runner)
+    engine = Engine.of_runner(runner)
     await engine.start()
     inside = submit_many(engine, [request(10 + i) for i in range(9)])
     await held(runner)
@@ -300,7 +300,7 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
 
 async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCaptureFixture) -> None:
     runner = held_runner(endless)
-    engine = Engine(runner)
+    engine = Engine.of_runner(runner)
     await engine.start()
     inside = submit_many(engine, [request(10 + i) for i in range(9)])
     await held(runner)
@@ -321,7 +321,7 @@ async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCapture
 
 async def test_before_its_start_it_refuses() -> None:
     runner = FakeRunner(LIMITS)
-    engine = Engine(runner)
+    engine = Engine.of_runner(runner)
     with pytest.raises(UnavailableError, match="not started"):
         submit(engine, request(10))
     await engine.stop()

@@ -139,7 +139,7 @@ async def watched(
     scorer: FakeScorer | None = None,
 ) -> AsyncIterator[tuple[Engine, Watching]]:
     """An engine on a runner, and what watches it."""
-    engine = Engine(runner, config, scorer=scorer)
+    engine = Engine.of_runner(runner, config, scorer=scorer)
     await engine.start()
     yield engine, Watching(engine)
     await engine.stop()
@@ -255,7 +255,7 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
             now += 2.0
             return super().execute(plan)
 
-    engine = Engine(SlowRunner(LIMITS), clock=lambda: now)
+    engine = Engine.of_runner(SlowRunner(LIMITS), clock=lambda: now)
     await engine.start()
     first = submit(engine, GenerationRequest((10, EOS)))
     assert engine.pulse() == EngineProgress(0, 0.0)

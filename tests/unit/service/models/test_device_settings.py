@@ -158,7 +158,7 @@ def test_a_model_that_fails_its_trial_is_closed(
 def test_an_engine_that_never_started_frees_its_model() -> None:
     """A version that is refused once it is open."""
     runner = FakeRunner()
-    Engine(runner).abandon()
+    Engine.of_runner(runner).abandon()
     assert runner.closed
 
 
@@ -172,7 +172,7 @@ def test_an_engine_that_never_started_frees_its_model() -> None:
 async def test_too_little_memory_in_service_refuses_and_lives_on(message: str) -> None:
     runner = FakeRunner()
     runner.fail_next(RuntimeError(message))
-    engine = Engine(runner)
+    engine = Engine.of_runner(runner)
     await engine.start()
     try:
         request = GenerationRequest((5, 6, 3))

@@ -90,7 +90,7 @@ async def leg(
 ) -> AsyncIterator[Leg]:
     sizes = RunnerLimits(max_rows, max_positions, max_positions, 4, tokenizer.vocab_size)
     runner, seen = FakeRunner(sizes, script), Seen()
-    engine = Engine(runner, config, seen, clock=clock)
+    engine = Engine.of_runner(runner, config, seen, clock=clock)
     await engine.start()
     try:
         yield Leg(runner, engine, Translator(engine, tokenizer), seen)

@@ -35,7 +35,7 @@ async def serving(
     clock: Callable[[], float] = time.monotonic,
     **config: Any,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(
+    engine = Engine.of_runner(
         runner, EngineConfig(**{"max_waiting": 64, **config}), scorer=scorer, clock=clock
     )
     await engine.start()

@@ -25,7 +25,7 @@ SENTENCES = TranslateOptions(num_hypotheses=1, return_tokens=True)
 
 @pytest.fixture
 async def translator(tokenizer: Tokenizer) -> AsyncIterator[Translator]:
-    engine = Engine(FakeRunner(RunnerLimits(4, 64, 64, 2, tokenizer.vocab_size), echo))
+    engine = Engine.of_runner(FakeRunner(RunnerLimits(4, 64, 64, 2, tokenizer.vocab_size), echo))
     await engine.start()
     yield Translator(engine, tokenizer, calibration=MAP)
     await engine.stop()

@@ -33,7 +33,7 @@ async def translating(
 ) -> AsyncIterator[tuple[Translator, FakeScorer]]:
     """A model that repeats what it reads, and looks at position t for token t."""
     limits, scorer = RunnerLimits(4, 64, 64, 2, tokenizer.vocab_size), FakeScorer()
-    engine = Engine(FakeRunner(limits, echo), scorer=scorer if can_score else None)
+    engine = Engine.of_runner(FakeRunner(limits, echo), scorer=scorer if can_score else None)
     await engine.start()
     try:
         yield Translator(engine, tokenizer), scorer

@@ -140,7 +140,7 @@ class CountingScorer(FakeScorer):
 
 @contextlib.asynccontextmanager
 async def unprepared(scorer: FakeScorer, clock: Clock) -> AsyncIterator[Engine]:
-    engine = Engine(FakeRunner(LIMITS), scorer=scorer, clock=clock)
+    engine = Engine.of_runner(FakeRunner(LIMITS), scorer=scorer, clock=clock)
     await engine.start()
     try:
         yield engine
@@ -207,7 +207,7 @@ async def test_an_engine_that_has_ended_lets_go_of_its_scorer() -> None:
     gc.collect()
     assert alive() is None
     assert engine.can_score  # what it was does not change
-    other = Engine(FakeRunner(LIMITS), scorer=FakeScorer())
+    other = Engine.of_runner(FakeRunner(LIMITS), scorer=FakeScorer())
     await other.stop()
     with pytest.raises(UnavailableError):
         await other.prepare_scoring()

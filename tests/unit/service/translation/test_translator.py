@@ -173,7 +173,7 @@ async def test_a_given_beginning_is_not_translated_again(tokenizer: Tokenizer) -
 async def test_times_tell_waiting_from_working(tokenizer: Tokenizer) -> None:
     ticks = itertools.count()
     runner = FakeRunner(RunnerLimits(1, 64, 64, 2, tokenizer.vocab_size), echo)
-    engine = Engine(runner, clock=lambda: float(next(ticks)))
+    engine = Engine.of_runner(runner, clock=lambda: float(next(ticks)))
     await engine.start()
     translator = Translator(engine, tokenizer)
     first, second = await translator.translate(["A dog runs. It barks.", "A man walks."])

@@ -35,7 +35,7 @@ async def translating(
 ) -> AsyncIterator[Setup]:
     sizes = RunnerLimits(max_rows, max_positions, max_positions, 2, tokenizer.vocab_size)
     runner = FakeRunner(sizes, script)
-    engine = Engine(runner, config)
+    engine = Engine.of_runner(runner, config)
     await engine.start()
     try:
         translator = Translator(engine, tokenizer, source_language=language, limits=limits)
