@@ -22,7 +22,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from service.errors import StartupError
-from service.observability.tracing import MAX_SEQUENCES, SequenceTimes
+from service.observability.sequence_times import MAX_SEQUENCES, SequenceTimes
 
 # Fields of the log line that spans show: no names of clients, addresses or ids.
 _SHOWN = frozenset(

@@ -26,7 +26,7 @@ from service.engine.latency_model import CompletionEstimate
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
 from service.observability import tracing
-from service.observability.tracing import SequenceTimes
+from service.observability.sequence_times import SequenceTimes
 from service.translation.preparation import PreparedText
 from service.translation.segmentation import SourceSentence
 

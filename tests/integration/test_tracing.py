@@ -21,7 +21,8 @@ from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle.tokenizer import Tokenizer
 from service.errors import StartupError
-from service.observability.tracing import MAX_SEQUENCES, create_tracing
+from service.observability.sequence_times import MAX_SEQUENCES
+from service.observability.tracing import create_tracing
 from tests.integration.http_client import post
 from tests.integration.servers import (
     command_environment,

@@ -7,16 +7,12 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from model.bundle.spans import Span
 from service.text.markup.tree import Node, RunTree
+from service.text.markup.units import QUOTES, Unit
 from service.text.things.quotes import quoted_pairs, quotes_of
 
-if TYPE_CHECKING:
-    from service.text.markup.units import Unit
-
-QUOTES = "\"“”„«»‹›'‘’‚"
 # Not an apostrophe within a word.
 _QUOTE = re.compile(rf"(?<!\w)[{QUOTES}]|[{QUOTES}](?!\w)")
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.text.markup.placeholders import PLACEHOLDER
-from service.text.markup.quotes import QUOTES
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
 
+QUOTES = "\"“”„«»‹›'‘’‚"
 _WORD = re.compile(rf"\w+(?:['’]\w+)*|[{QUOTES}]|[.,;:!?]+|[^\w\s{QUOTES}.,;:!?]+")
 _SIGNS = re.compile(rf"[{QUOTES}.,;:!?()\[\]]+")
 _PUNCTUATION_WEIGHT = 0.5
