@@ -19,7 +19,7 @@ class DocumentSegment:
     """A part of a document that is translated by itself.
 
     Attributes:
-        text: plain text, or a fragment of HTML or Markdown without blocks.
+        text: plain text, or a fragment of HTML or Markdown without blocks. Not empty.
         mime_type: format of the text; tags of a fragment move with the words.
     """
 

@@ -21,6 +21,7 @@ class Reader:
 
     Attributes:
         module: name of the class's module in this package.
+        name: name of the class.
     """
 
     module: str

@@ -389,8 +389,8 @@ class TranslateRequest(_message.Message):
     """
     mime_type: _builtins.str
     """The format of the texts: "text/plain" (also if empty), "text/html", "text/xml" (also
-    "application/xml") or "text/markdown", documents or fragments of them. Tags, attributes, comments and entities stay;
-    an inline tag moves with the words that it stands around (service/TEXT.md). Counts, limits of
+    "application/xml") or "text/markdown", documents or fragments of them. Tags, attributes, comments and
+    entities stay; an inline tag moves with the words that it stands around (service/TEXT.md). Counts, limits of
     characters and Translation.sentences are those of the texts without their tags, but the limits
     also hold for the documents.
     """

@@ -134,9 +134,9 @@ class TranslationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TranslateDocument(self, request, context):
-        """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .md, .srt,
-        .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
-        can't be translated, the call fails.
+        """Translates a document: the answer is the same file with translated text. Formats: see
+        service/DOCUMENTS.md. Tags inside of a sentence move with their words. If a part can't be translated,
+        the call fails.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

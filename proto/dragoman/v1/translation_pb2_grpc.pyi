@@ -71,9 +71,9 @@ class TranslationServiceStub:
     message, and only that, is the summary.
     """
     TranslateDocument: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]
-    """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .md, .srt,
-    .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
-    can't be translated, the call fails.
+    """Translates a document: the answer is the same file with translated text. Formats: see
+    service/DOCUMENTS.md. Tags inside of a sentence move with their words. If a part can't be translated,
+    the call fails.
     """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Computes how probable given translations are, without translating: the model reads each pair in
@@ -133,9 +133,9 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     message, and only that, is the summary.
     """
     TranslateDocument: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]  # type: ignore[assignment]
-    """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .md, .srt,
-    .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
-    can't be translated, the call fails.
+    """Translates a document: the answer is the same file with translated text. Formats: see
+    service/DOCUMENTS.md. Tags inside of a sentence move with their words. If a part can't be translated,
+    the call fails.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Computes how probable given translations are, without translating: the model reads each pair in
@@ -210,9 +210,9 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.TranslateDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.TranslateDocumentResponse, _abc.Awaitable[_translation_pb2.TranslateDocumentResponse]]:
-        """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .md, .srt,
-        .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
-        can't be translated, the call fails.
+        """Translates a document: the answer is the same file with translated text. Formats: see
+        service/DOCUMENTS.md. Tags inside of a sentence move with their words. If a part can't be translated,
+        the call fails.
         """
 
     @_abc_1.abstractmethod

@@ -124,7 +124,7 @@ _ARCHIVES: Mapping[str, tuple[str, str, Mapping[str, bytes]]] = {
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _TEXT = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
 _TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
-_FRAMES: Mapping[str, Sequence[str]] = {
+FRAMES: Mapping[str, Sequence[str]] = {
     ".docx": (
         f"<w:document {_W}><w:body>~</w:body></w:document>",
         f"<w:document {_W}><w:body><w:p>~</w:p></w:body></w:document>",
@@ -156,7 +156,7 @@ _FRAMES: Mapping[str, Sequence[str]] = {
     ".txt": ("~",),
 }  # fmt: skip
 _RUN, _BOLD = "<w:r><w:t>Word </w:t></w:r>", "<w:r><w:rPr><w:b/></w:rPr><w:t>bold </w:t></w:r>"
-_UNITS: Mapping[str, Sequence[str]] = {
+UNITS: Mapping[str, Sequence[str]] = {
     ".docx": (
         _RUN, _BOLD, f"{_RUN}{_BOLD}", "<w:t>a</w:t>", "<w:t>a</w:t><w:tab/>", "<w:br/>", "<w:b/>",
         "<w:ins>~</w:ins>", "<w:hyperlink>~</w:hyperlink>", f"<w:ins>{_RUN}~</w:ins>", "<!-- c -->",
@@ -247,10 +247,10 @@ class DocumentBombs:
 
     def generate(self, rng: random.Random) -> Bomb:
         """Generate a file that grows by one or a few units."""
-        extension = rng.choice(list(_FRAMES))
+        extension = rng.choice(list(FRAMES))
         strands = []
         for _ in range(rng.choice((1, 1, 2, 2, 3))):
-            unit = rng.choice(_UNITS[extension])
+            unit = rng.choice(UNITS[extension])
             shapes = [Shape.REPEAT]
             if "~" in unit.replace("~~~", ""):
                 shapes = [Shape.NEST, Shape.NEST, Shape.COPY, Shape.REPEAT]
@@ -259,7 +259,7 @@ class DocumentBombs:
             strands.append(Strand(unit, rng.choice(shapes)))
         return Bomb(
             extension,
-            rng.choice(_FRAMES[extension]),
+            rng.choice(FRAMES[extension]),
             tuple(strands),
             rng.choice(_SIZES),
             {".docx": rng.choice((1, 1, 7)), ".odt": rng.choice((1, 2))}.get(extension, 1),

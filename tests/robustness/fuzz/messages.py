@@ -11,6 +11,7 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from service.documents.formats import READERS
 from tests.robustness.fuzz.mutations import (
     NUMBERS,
     changed_bytes,
@@ -34,7 +35,7 @@ _BY_NAME = {
         "text/x",
         "image/png",
     ),
-    "file_name": ("a.txt", "a.html", "a.srt", "a.po", "a.xliff", "a.docx", "a.odt", "a.exe", ""),
+    "file_name": (*(f"a{extension}" for extension in READERS), "a.exe", ""),
     "name": ("en-de", "terms", "none", "grpc.health.v1.Health"),
     "parent": ("projects/p", "projects/p/locations/global", "", "x"),
     "service": ("", "dragoman.v1.TranslationService", "none"),

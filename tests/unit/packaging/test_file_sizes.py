@@ -1,4 +1,4 @@
-"""A file that needs more than 400 lines does more than one thing."""
+"""A file of more than 400 lines does more than one thing. The contract has short lines."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def test_no_python_file_has_more_than_400_lines() -> None:
     assert len(sizes) > 800
     too_long = {name: size for name, size in sizes.items() if size > MOST_LINES}
     assert not too_long, f"divide by what belongs together: {too_long}"
+
+
+def test_lines_of_the_contract_have_at_most_120_characters() -> None:
+    for path in (ROOT / "proto" / "dragoman").rglob("*.proto"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert max(map(len, lines)) <= 120, path

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from service.documents.document import DocumentLimits
 from service.documents.formats import READERS
 from service.errors import InvalidArgumentError
+from tests.robustness.fuzz.document_bombs import FRAMES, UNITS
 from tests.unit.service.documents import samples
 from tests.unit.service.documents.samples import LIMITS, read, word, zipped
 
 WORD = word(samples.letter())
 GOOD = {
     ".txt": b"A text.",
+    ".html": b"<title>A dog</title><p class=x>A <b>dog</b> runs.",
     ".md": samples.MARKDOWN.encode(),
     ".srt": samples.SUBTITLES.encode(),
     ".po": samples.CATALOGUE.encode(),
@@ -125,6 +127,12 @@ def test_an_external_entity_is_not_read() -> None:
         "<xliff", '<!DOCTYPE xliff [<!ENTITY e SYSTEM "file:///etc/passwd">]><xliff'
     ).replace("Hello", "&e;")
     assert "document type" in refusal("a.xlf", data.encode())
+
+
+def test_good_files_and_document_bombs_have_all_formats() -> None:
+    assert {READERS[extension] for extension in GOOD} == {*READERS.values()}
+    assert {READERS[extension] for extension in FRAMES} == {*READERS.values()}
+    assert FRAMES.keys() == UNITS.keys()
 
 
 @pytest.mark.parametrize("name", GOOD)
