@@ -116,7 +116,7 @@ class Search:
     no_repeat_ngram_size: int | None = None
     target_prefix: str | None = None
     sampling: Sampling | None = None
-    exact: bool = False
+    exact: bool | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.suppressed_tokens, str):

@@ -146,7 +146,8 @@ class TranslateOptions:
     def into_pivot(self, language: str) -> TranslateOptions:
         """These options for the first model, which translates into a pivot language.
 
-        Options of the search stay; options of the returned translation are left out.
+        Options of the search that the contract lists (`allow_pivot`) stay; options of the returned
+        translation are left out.
 
         Args:
             language: code of the pivot language.

@@ -166,6 +166,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("Tick tock tick tock tick tock tick tock", "^(?i:tick tock ?){3,5}$"),
         ("Soooooo good", "^So{3,9} "),
         ("Aaaaaah!", r"^[Aa]{3,9}h?!$"),
+        ("Very very very good.", "^Sehr,? sehr.* gut\\.$"),
     ],
     "numbers of things": [
         ("No. 5 is alive.", r"(?:Nr\.|Nummer|No\.) 5\b"),

@@ -218,7 +218,10 @@ async def test_the_command_line_searches_too(real: Running) -> None:
 
 
 async def command(real: Running, *arguments: str, given: bytes) -> str:
-    """The output of `dragoman translate`."""
+    """The output of `dragoman translate`; its lines end with "\\n".
+
+    The random model writes other characters that `str.splitlines` divides lines at.
+    """
     result = await done("translate", "--server", real.address, *arguments, given=given)
     assert result.status == 0
     return result.output

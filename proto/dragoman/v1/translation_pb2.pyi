@@ -711,9 +711,9 @@ class TranslateOptions(_message.Message):
     can't change. The answer names the pivot.
 
     Both searches have the request's `beam_size`, `length_penalty`, `length_penalty_kind`,
-    `early_stopping`, `repetition_penalty` and `no_repeat_ngram_size`. All other options apply to the
-    second, the only one whose translations, tokens and scores are returned. `return_alignments` is
-    refused with INVALID_ARGUMENT.
+    `early_stopping`, `repetition_penalty`, `no_repeat_ngram_size` and `exact`. All other options apply
+    to the second, the only one whose translations, tokens and scores are returned. `return_alignments`
+    is refused with INVALID_ARGUMENT.
     """
     adapt_letter_case: _builtins.bool
     """Whether a sentence in CAPITALS or Title Case and a capitalised word alone may be translated in
@@ -849,7 +849,8 @@ class SearchOptions(_message.Message):
     exact: _builtins.bool
     """Search the whole vocabulary. Otherwise a model with a shortlist produces only tokens that often
     translate those of the source, which is faster; the log-probabilities are then among these
-    tokens. Random sampling always draws from the whole vocabulary. No effect without a shortlist.
+    tokens. Random sampling always draws from the whole vocabulary. No effect without a shortlist. Not
+    set: false.
     """
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -874,14 +875,16 @@ class SearchOptions(_message.Message):
         no_repeat_ngram_size: _builtins.int | None = ...,
         target_prefix: _builtins.str = ...,
         sampling: Global___Sampling | None = ...,
-        exact: _builtins.bool = ...,
+        exact: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_exact", b"_exact", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "exact", b"exact", "length_penalty", b"length_penalty", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "exact", b"exact", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_exact", b"_exact", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "exact", b"exact", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
+    _WhichOneofReturnType__exact: _TypeAlias = _typing.Literal["exact"]  # noqa: Y015
+    _WhichOneofArgType__exact: _TypeAlias = _typing.Literal["_exact", b"_exact"]  # noqa: Y015
     _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
     _WhichOneofReturnType__min_new_tokens: _TypeAlias = _typing.Literal["min_new_tokens"]  # noqa: Y015
@@ -892,6 +895,8 @@ class SearchOptions(_message.Message):
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exact) -> _WhichOneofReturnType__exact | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
     @_typing.overload

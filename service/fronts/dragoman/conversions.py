@@ -62,8 +62,14 @@ PRIORITIES: dict[int, Priority] = {
     0: Priority.NORMAL,
     **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
 }
-# Fields of a search that are alike in the contract and in the domain, and those with an enum.
-_NUMBERS = ("length_penalty", "min_new_tokens", "repetition_penalty", "no_repeat_ngram_size")
+# Optional numbers and switches of a search, the same in the domain; and fields with an enum.
+_PLAIN = (
+    "length_penalty",
+    "min_new_tokens",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "exact",
+)
 _ENUMS: dict[str, Mapping[int, Any]] = {
     "length_penalty_kind": _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_"),
     "early_stopping": _values(pb.EarlyStopping, "EARLY_STOPPING_"),
@@ -162,20 +168,20 @@ def known(field: str, number: int, values: Mapping[int, T]) -> T:
 
 
 def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOptions:
-    given = given_fields(search, "beam_size", *_NUMBERS)
+    given = given_fields(search, "beam_size", *_PLAIN)
     for field, names in _ENUMS.items():
         number: int = getattr(search, field)
         if number:
             given[field] = known(field, number, names)
     if search.HasField("sampling"):
         given = {"beam_size": 1, **given, "sampling": _sampling_of(search.sampling)}
-    return replace(default, exact=search.exact, **given)
+    return replace(default, **given)
 
 
 def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOptions:
     """A model's default search: its beam, and its other differences from a plain search."""
     message, plain = pb.SearchOptions(beam_size=search.beam_size), SearchOptions()
-    for field in _NUMBERS:
+    for field in _PLAIN:
         if (value := getattr(search, field)) != getattr(plain, field):
             setattr(message, field, value)
     for field, names in _ENUMS.items():

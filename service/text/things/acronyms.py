@@ -25,8 +25,15 @@ will win with woman won word work world worse worst would wow wrong wto ww wwi w
 year yes yet you your yours zero
 """
 _WORDS = frozenset(_TRANSLATED.split())
+# Of these, those that also say a sound: la la la.
+_SOUNDS = frozenset(["hey", "hi", "la", "oh", "wow", "yeah"])
 
 
 def is_acronym(word: str) -> bool:
     """Whether a word in capitals is an acronym that stays as it is."""
     return word.lower() not in _WORDS
+
+
+def is_common(word: str) -> bool:
+    """Whether a word is one of these English words, and says no sound."""
+    return word.lower() in _WORDS and word.lower() not in _SOUNDS

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from model.bundle.spans import Span
+from service.text.things.acronyms import is_common
 from service.text.things.edits import Edit
 
 _TOKEN = re.compile(r"\w++")
+_VOWELS = re.compile(r"(?:[aeiou]|\By)++")
+_TWICE = re.compile(r"\b(\w++)\W++\1\b", re.IGNORECASE)
 # A unit of some characters, again and again.
 _RUN = re.compile(
     r"(?=\S)(?:(\w)\1{3,}|(.)\2{5,}|(.{2})\3{3,}"
@@ -77,9 +80,16 @@ def surplus_run(source: str, text: str) -> Span | None:
 
 
 def lost_run(source: str, text: str) -> Span | None:
-    """The run that makes up most of a source, if the translation has less than half of it."""
+    """The run of sounds that makes up most of a source, if a translation has less than half of it.
+
+    It is not lost if the translation repeats a word of its own: "sehr sehr sehr gut" can be
+    "very very good".
+    """
     own = _longest(source)
-    if own is None or own.length * 5 < len(source.strip()) * 3:
+    if own is None or own.length * 5 < len(source.strip()) * 3 or own_run(source) is None:
+        return None
+    twice = _TWICE.search(text)
+    if twice and twice[1].lower() not in _TOKEN.findall(source.lower()):
         return None
     found = _longest(text)
     is_alike = found is not None and (found.unit > 1 or own.unit == 1)
@@ -103,9 +113,16 @@ def _beside(text: str, run: RepeatedRun) -> list[str]:
 
 
 def own_run(source: str) -> Span | None:
-    """The longest run of a source."""
+    """The longest run of a source, if it is one of sounds: other words are not to be copied."""
     run = _longest(source)
-    return run.span if run else None
+    if run is None or any(map(_is_no_sound, _TOKEN.findall(source[slice(*run.span)]))):
+        return None
+    return run.span
+
+
+def _is_no_sound(word: str) -> bool:
+    """Whether a word is common, or has different vowels in different syllables, unlike "haha"."""
+    return is_common(word) or len({vowels[0] for vowels in _VOWELS.findall(word.lower())}) > 1
 
 
 def without_run(source: str, text: str) -> Edit | None:

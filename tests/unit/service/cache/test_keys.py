@@ -64,6 +64,7 @@ def test_every_option_of_a_search_changes_the_key(name: str) -> None:
     if name == "sampling":
         assert searched(SearchOptions(sampling=Sampling())) != searched(SearchOptions())
     else:
+        assert name in OTHER_OPTIONS, f"add another valid value of {name} to OTHER_OPTIONS"
         other = dataclasses.replace(BEAM, **{name: OTHER_OPTIONS[name]})
         assert searched(other) != searched(BEAM)
 

@@ -9,7 +9,7 @@ from service.text.things.checks import added_numbers, flaws, is_plausible
 from service.text.things.messages import branches_of, messages_of
 from service.text.things.placing import tidied
 from service.text.things.quotes import apostrophes_of, quotes_of
-from service.text.things.runs import has_runs, surplus_run, without_run
+from service.text.things.runs import has_runs, lost_run, own_run, surplus_run, without_run
 from service.text.things.scanned import TermRules
 from service.text.things.terms_translator import TermsTranslator
 from service.text.things.text_parts import parts_of
@@ -209,6 +209,41 @@ def test_repetition_is_cut_to_that_of_the_source() -> None:
     assert edit.span.start <= len("La la la la") + 3
     assert surplus_run("la la la la", "la la la la la") is None
     assert without_run("A dog", "la" * 60) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["La la la", "hey hey hey", "hahahaha", "Tick tock tick tock tick tock", "Yada yada yada"],
+)
+def test_a_sound_that_is_lost_is_put_back(said: str) -> None:
+    assert own_run(f"{said}!") == lost_run(f"{said}!", "Lachen!") == (0, len(said))
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("Very very very good.", "Sehr sehr gut."),
+        ("Many many many dogs!", "Hunde!"),
+        ("Go go go!", "Geh los!"),
+        ("Stop, stop, stop, stop!", "Hör auf!"),
+        ("Happy birthday, happy birthday, happy birthday!", "Alles Gute!"),
+        ("Again and again and again and again.", "Immer wieder."),
+    ],
+)
+def test_other_words_that_a_sentence_repeats_are_no_loss(source: str, text: str) -> None:
+    assert own_run(source) is lost_run(source, text) is None
+
+
+def test_words_that_are_repeated_in_the_other_language_are_not_lost() -> None:
+    assert lost_run("Sehr sehr sehr gut.", "Very very good.") is None
+    assert lost_run("Sehr sehr sehr gut.", "Very good.") is not None
+    assert lost_run("Blah blah blah, blah blah.", "Blah blah.") is not None
+
+
+async def test_a_word_that_a_model_repeats_for_ever_is_not_copied() -> None:
+    below = FakeTranslator(words={"very": "sehr sehr sehr sehr", "good": "gut"})
+    [result] = await stage(below, letter_case=False).translate(["He is very very very good."])
+    assert "very" not in result.text
 
 
 def test_numbers_that_a_sentence_does_not_have() -> None:

@@ -34,6 +34,7 @@ DEFAULT = SearchOptions(
     repetition_penalty=1.5,
     suppressed_ids=(7, 8),
     forced_eos=True,
+    exact=True,
 )
 LIMITS = RunnerLimits(8, 64, 64, 8, 320)
 
@@ -141,6 +142,7 @@ def test_listed_words_are_tokens_of_the_shortlist(tokenizer: Tokenizer) -> None:
         ({"min_new_tokens": 0}, 0),
         ({"no_repeat_ngram_size": 0}, 0),
         ({"repetition_penalty": 1.0}, 1.0),
+        ({"exact": False}, False),
         ({"max_new_tokens": 9}, 9),
     ],
 )
@@ -178,7 +180,7 @@ def test_it_is_described(tokenizer: Tokenizer) -> None:
     message = describe_search(DEFAULT, tokenizer)
     read = model_info(pb.Model(default_search=message)).default_search
     assert (read.beam_size, read.length_penalty, read.early_stopping) == (4, 0.5, "first")
-    assert (read.min_new_tokens, read.no_repeat_ngram_size) == (2, 3)
+    assert (read.min_new_tokens, read.no_repeat_ngram_size, read.exact) == (2, 3, True)
     assert read.suppressed_tokens == (tokenizer.id_to_piece(7), tokenizer.id_to_piece(8))
     again = options_of(pb.TranslateOptions(search=message)).search_options(LIMITS, tokenizer)
     assert dataclasses.replace(again, max_new_tokens=30, forced_eos=True) == DEFAULT

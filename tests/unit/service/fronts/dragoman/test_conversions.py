@@ -2,6 +2,8 @@
 
 import dataclasses
 import operator
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from service.fronts.dragoman.conversions import attention_options_of, attention_
 from service.translation.attention import AttentionResult
 from service.translation.options import TranslateOptions
 
+CONTRACT = Path(__file__).parents[5] / "proto/dragoman/v1/translation.proto"
 # A valid value of each field that is not the default, and the domain's value.
 SEARCH: dict[str, tuple[Any, Any]] = {
     "beam_size": (3, 3),
@@ -49,6 +52,18 @@ def test_a_search_option_reaches_the_domain(name: str) -> None:
     options, default = options_of(pb.TranslateOptions(search=search)), TranslateOptions()
     found, unset = (one if name in AS_TEXT else one.search for one in (options, default))
     assert getattr(found, name) == expected != getattr(unset, name)
+
+
+@pytest.mark.parametrize("name", [*SEARCH, "sampling"])
+def test_the_first_model_of_two_has_the_options_that_the_contract_lists(name: str) -> None:
+    described = " ".join(CONTRACT.read_text().split())
+    [listed] = re.findall("Both searches have .*? All other options", described)
+    given, _ = SEARCH.get(name, (pb.Sampling(), None))
+    options = options_of(pb.TranslateOptions(search=pb.SearchOptions(**{name: given})))
+    is_shared = options.into_pivot("en") != TranslateOptions()
+    assert is_shared == (f"`{name}`" in listed), (
+        "TranslateOptions.into_pivot and the contract differ"
+    )
 
 
 @pytest.mark.parametrize("name", SAMPLING)
