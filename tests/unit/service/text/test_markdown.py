@@ -165,11 +165,12 @@ async def test_a_page_keeps_its_markup() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(document=_soup)
+@example(document="runs <b>\\<b>")
 async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> None:
     result = await translated(document)
-    script = re.compile(r"(?<!\\)<script>")
+    script, bold = re.compile(r"(?<!\\)<script>"), re.compile(r"(?<!\\)<b>")
     assert bool(script.search(result)) == bool(script.search(document))
-    assert result.count("<b>") == document.count("<b>")
+    assert len(bold.findall(result)) == len(bold.findall(document))
 
 
 @given(text=st.text("a *_`[]<>&;:#|!()\\~-+1.\n", max_size=20))
