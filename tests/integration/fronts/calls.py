@@ -14,6 +14,7 @@ from tests.integration.servers import Running
 TEXT, OTHER = "A dog is running across the green field.", "Two men are playing chess."
 GERMAN = "Ein Hund rennt über die grüne Wiese."
 LIBRE, DEEPL, GOOGLE = "/translate", "/v2/translate", "/language/translate/v2"
+GOOGLE_3 = "/v3/projects/p:translateText"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,13 @@ FRONTS = (
         lambda answer: answer.json["error"]["errors"][0]["message"],
         field="q",
         with_key=lambda key: {"path": f"{GOOGLE}?key={key}"},
+    ),
+    FrontCase(
+        GOOGLE_3,
+        {"contents": [TEXT], "targetLanguageCode": "de", "mimeType": "text/plain"},
+        lambda answer: answer.json["error"]["message"],
+        field="contents",
+        with_key=lambda key: {"x_goog_api_key": key},
     ),
 )
 each_front = pytest.mark.parametrize("front", FRONTS, ids=[front.path for front in FRONTS])

@@ -12,8 +12,10 @@ import pytest
 from service.ports.http.front_routes import all_fronts, front_of
 from tests.integration.fronts.calls import (
     DEEPL,
+    FRONTS,
     GERMAN,
     GOOGLE,
+    GOOGLE_3,
     LIBRE,
     OTHER,
     TEXT,
@@ -225,7 +227,7 @@ async def test_unknown_paths_and_methods_have_the_shape_of_the_front(
         ("DELETE", GOOGLE, 405, "UNIMPLEMENTED"),
         ("GET", f"{GOOGLE}/models", 404, "NOT_FOUND"),
         ("GET", "/v3/projects/p/locations/global/glossaries", 404, "NOT_FOUND"),
-        ("GET", "/v3/projects/p:translateText", 405, "UNIMPLEMENTED"),
+        ("GET", GOOGLE_3, 405, "UNIMPLEMENTED"),
     ],
 )
 async def test_unknown_paths_and_methods_have_googles_shape(
@@ -254,6 +256,7 @@ async def test_each_path_of_a_front_begins_as_the_front_says() -> None:
     for front in fronts:
         for _, path in front.operations():
             assert front_of(path, fronts) is front
+    assert {front_of(case.path, fronts) for case in FRONTS} == set(fronts)
 
 
 # Shows nothing of its language, but is translated; the same of a text that is copied.
@@ -283,7 +286,7 @@ WORD, NUMBER = "World", "12.5"
             ],
         ),
         (
-            "/v3/projects/p:translateText",
+            GOOGLE_3,
             {"contents": [WORD, NUMBER], "targetLanguageCode": "de"},
             lambda found: [each["detectedLanguageCode"] for each in found["translations"]],
         ),
