@@ -136,7 +136,7 @@ faults: $(venv)/.dev  ## break a server under load in 21 ways (6 minutes; ARGS="
 kept: $(venv)/.dev  ## measure what translations keep of 2,000 generated sentences (a minute; ARGS="MODEL --sentences 500")
 	$(python) -m bench.kept $(ARGS)
 
-fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (about an hour; ARGS="--inputs 20000": minutes)
+fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (up to two hours; ARGS="--inputs 20000": minutes)
 	$(python) -m tests.robustness.fuzz.run $(ARGS)
 
 venv: $(venv)/.dev  ## create .venv with everything that test and check need

@@ -85,7 +85,7 @@ class HttpApp:
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
         parser = JsonRequestParser(tracker.parser)
         server = FrontServer(servicer.backend, tracker, self._transfers, parser)
-        self._fronts = fronts = all_fronts(server)
+        self._fronts = fronts = all_fronts(not tracker.access.is_open, tracker.max_message_bytes)
         routes = [
             *_call_routes(servicer, server),
             *front_routes(fronts, server, why_not_ready),

@@ -18,11 +18,10 @@ from service.fronts.libretranslate import LibreTranslate
 from service.ports.http.openapi.document import document
 
 
-def all_fronts(server: FrontServer) -> list[Front]:
+def all_fronts(needs_keys: bool, max_file_bytes: int) -> list[Front]:
     """The fronts of a server."""
-    needs_keys = not server.tracker.access.is_open
     return [
-        LibreTranslate(needs_keys, server.tracker.max_message_bytes),
+        LibreTranslate(needs_keys, max_file_bytes),
         DeepL(),
         GoogleV2(),
         GoogleV3(),

@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.fronts.calls import DEEPL, FRONTS, GERMAN, GOOGLE, LIBRE, TEXT
+from tests.integration.fronts.calls import DEEPL, GERMAN, LIBRE, TEXT, FrontCase, each_front
 from tests.integration.fronts.conftest import Serving, form
-from tests.integration.http_client import Answer, ask, post
+from tests.integration.http_client import ask, post
 from tests.integration.keyed import KeyFile
 from tests.integration.servers import Running
 
 
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+@each_front
 async def test_limits_of_texts_hold_and_name_the_fronts_field(
-    serving: Serving, path: str, body: dict[str, Any], error: Callable[[Answer], str]
+    serving: Serving, front: FrontCase
 ) -> None:
-    name = "text" if "text" in body else "q"
+    async def problem(texts: str | list[str]) -> str:
+        answer = await post(server, front.path, {**front.body, front.field: texts})
+        assert answer.status == 400
+        return front.error(answer)
+
+    name, too_long = front.field, "b" * 51
     async with serving(max_texts=2, max_characters=50) as server:
-        many = await post(server, path, {**body, name: ["a"] * 3})
-        assert (many.status, error(many)) == (400, f"{name}: 3 texts, the limit is 2")
-        long = await post(server, path, {**body, name: ["a", "b" * 51]})
-        assert (long.status, error(long)) == (400, f"{name}[1]: 51 characters, the limit is 50")
+        found = await problem([too_long] if front.takes_lists else too_long)
+        assert found == f"{name}[0]: 51 characters, the limit is 50"
+        if front.takes_lists:
+            assert await problem(["a"] * 3) == f"{name}: 3 texts, the limit is 2"
+            found = await problem(["a", too_long])
+            assert found == f"{name}[1]: 51 characters, the limit is 50"
 
 
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
-async def test_keys_and_quotas(
-    serving: Serving,
-    tmp_path: Path,
-    path: str,
-    body: dict[str, Any],
-    error: Callable[[Answer], str],
-) -> None:
+@each_front
+async def test_keys_and_quotas(serving: Serving, tmp_path: Path, front: FrontCase) -> None:
     key = KeyFile(tmp_path / "keys").add("blog", characters_per_month=len(TEXT))
-    is_google = path == GOOGLE
     async with serving(keys=str(tmp_path / "keys")) as server:
-        assert (await post(server, path, body)).status == (401 if is_google else 403)
-        given: dict[str, Any] = {"path": path, "body": body}
-        if path == LIBRE:
-            given["body"] = {**body, "api_key": key}
+        assert (await post(server, front.path, front.body)).status == front.no_key
+        if front.path == LIBRE:
             assert (await ask(server, "GET", "/languages")).status == 200
             assert (await ask(server, "GET", "/frontend/settings")).json["keyRequired"]
-        elif path == DEEPL:
-            given["authorization"] = f"DeepL-Auth-Key {key}"
-        else:
-            given["path"] = f"{path}?key={key}"
+        given: dict[str, Any] = {"path": front.path, "body": front.body, **front.with_key(key)}
         assert (await post(server, **given)).status == 200
         refused = await post(server, **given)
-        assert refused.status == (456 if path == DEEPL else 429)
-        assert "characters" in error(refused)
+        assert refused.status == front.used_up
+        assert "characters" in front.error(refused)
         assert int(refused.headers["retry-after"]) > 0
-        if path == DEEPL:
+        if front.path == DEEPL:
             usage = await ask(server, "GET", "/v2/usage", authorization=given["authorization"])
             assert usage.json == {"character_count": len(TEXT), "character_limit": len(TEXT)}
         assert server.metric("dragoman_key_characters_total", key="blog") == len(TEXT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,13 +24,18 @@ from tests.integration.servers import ROOT, Running
 TEXT = "A dog is running in the garden."
 
 
-def toy() -> Front:
-    """The front in the page."""
+def code() -> str:
+    """The code in the page."""
     page = (ROOT / "service/fronts/README.md").read_text(encoding="utf-8")
     found = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert found is not None
+    return found[1]
+
+
+def toy() -> Front:
+    """The front in the page."""
     names: dict[str, Any] = {"__name__": "toy"}
-    exec(found[1], names)
+    exec(code(), names)
     front: Front = names["Toy"]()
     return front
 
@@ -74,3 +81,10 @@ async def test_a_new_front_translates_and_has_its_own_errors(
         ("toy", "NOT_FOUND"),
     ]
     assert server.metric("dragoman_requests_total", method="Translate", code="OK") == 1
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["format", "--diff"]])
+def test_the_code_of_the_page_passes_ruff(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", "service/fronts/x.py"]
+    done = subprocess.run([*command, "-"], cwd=ROOT, input=code(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

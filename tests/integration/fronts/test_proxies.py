@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.fronts.calls import FRONTS, LIBRE, TEXT
+from tests.integration.fronts.calls import LIBRE, TEXT, FrontCase, each_front
 from tests.integration.fronts.conftest import Serving, form
-from tests.integration.http_client import Answer, ask, post
+from tests.integration.http_client import ask, post
 from tests.integration.servers import Running
 
 
@@ -83,17 +81,17 @@ async def test_a_trusted_proxy_names_the_client_and_the_host(serving: Serving) -
         assert (await post(server, LIBRE, body, **other)).status == 403
 
 
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+@each_front
 async def test_a_refused_host_is_answered_in_the_shape_of_the_front(
-    server: Running, path: str, body: dict[str, Any], error: Callable[[Answer], str]
+    server: Running, front: FrontCase
 ) -> None:
-    answer = await post(server, path, body, host="attacker.example")
+    answer = await post(server, front.path, front.body, host="attacker.example")
     assert answer.status == 403
-    assert "--http-allowed-hosts" in error(answer)
+    assert "--http-allowed-hosts" in front.error(answer)
     many = {f"x_{number}": "1" for number in range(70)}
-    answer = await post(server, path, body, **many)
+    answer = await post(server, front.path, front.body, **many)
     assert answer.status == 431
-    assert "headers" in error(answer)
+    assert "headers" in front.error(answer)
 
 
 async def test_terms_in_libretranslates_api(serving: Serving, tmp_path: Path) -> None:

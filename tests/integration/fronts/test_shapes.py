@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 
-from service.fronts.deepl import DeepL
-from service.fronts.google_v2 import GoogleV2
-from service.fronts.google_v3.rest import GoogleV3
-from service.fronts.http.front_endpoint import Front
-from service.fronts.libretranslate import LibreTranslate
-from service.ports.http.front_routes import front_of
+from service.ports.http.front_routes import all_fronts, front_of
 from tests.integration.fronts.calls import (
     DEEPL,
     FRONTS,
     GERMAN,
     GOOGLE,
+    GOOGLE_3,
     LIBRE,
     OTHER,
     TEXT,
+    FrontCase,
+    each_front,
     translated,
 )
 from tests.integration.fronts.conftest import Serving, form
@@ -167,10 +165,9 @@ async def test_google_version_2(server: Running) -> None:
     assert {"language": "fr", "name": "French"} in named["data"]["languages"]
 
 
-@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
-async def test_errors_have_the_shape_of_the_front(
-    server: Running, path: str, body: dict[str, Any], error: Callable[[Answer], str]
-) -> None:
+@each_front
+async def test_errors_have_the_shape_of_the_front(server: Running, front: FrontCase) -> None:
+    path, body, error = front.path, front.body, front.error
     nested = b"[" * 100_000
     for data, status, word in (
         (b"{", 400, "not JSON"),
@@ -193,6 +190,9 @@ async def test_errors_have_the_shape_of_the_front(
         answer = await ask(server, "POST", path, json.dumps(body).encode(), **headers)
         assert (answer.status, bool(error(answer))) == (status, True)
     assert "not UTF-8" in error(await ask(server, "POST", f"{path}?q=%ff", body))
+    for verb, asked, status in (("DELETE", path, 405), ("POST", f"{path}/x", 404)):
+        answer = await ask(server, verb, asked)
+        assert (answer.status, asked in error(answer)) == (status, True)
     assert (await post(server, path, body)).status == 200
 
 
@@ -204,7 +204,6 @@ LIBRE_KEYS, DEEPL_KEYS = {"error"}, {"message"}
     [
         ("GET", LIBRE, 405, LIBRE_KEYS),
         ("POST", "/suggest", 404, LIBRE_KEYS),
-        ("POST", "/translate/x", 404, LIBRE_KEYS),
         ("DELETE", "/health", 405, LIBRE_KEYS),
         ("GET", DEEPL, 405, DEEPL_KEYS),
         ("POST", "/v2/document", 404, DEEPL_KEYS),
@@ -228,7 +227,7 @@ async def test_unknown_paths_and_methods_have_the_shape_of_the_front(
         ("DELETE", GOOGLE, 405, "UNIMPLEMENTED"),
         ("GET", f"{GOOGLE}/models", 404, "NOT_FOUND"),
         ("GET", "/v3/projects/p/locations/global/glossaries", 404, "NOT_FOUND"),
-        ("GET", "/v3/projects/p:translateText", 405, "UNIMPLEMENTED"),
+        ("GET", GOOGLE_3, 405, "UNIMPLEMENTED"),
     ],
 )
 async def test_unknown_paths_and_methods_have_googles_shape(
@@ -253,10 +252,11 @@ async def test_a_refused_method_is_answered_with_all_methods_of_the_path(server:
 
 
 async def test_each_path_of_a_front_begins_as_the_front_says() -> None:
-    fronts: list[Front] = [LibreTranslate(False, 1), DeepL(), GoogleV2(), GoogleV3()]
+    fronts = all_fronts(needs_keys=False, max_file_bytes=1)
     for front in fronts:
         for _, path in front.operations():
             assert front_of(path, fronts) is front
+    assert {front_of(case.path, fronts) for case in FRONTS} == set(fronts)
 
 
 # Shows nothing of its language, but is translated; the same of a text that is copied.
@@ -286,7 +286,7 @@ WORD, NUMBER = "World", "12.5"
             ],
         ),
         (
-            "/v3/projects/p:translateText",
+            GOOGLE_3,
             {"contents": [WORD, NUMBER], "targetLanguageCode": "de"},
             lambda found: [each["detectedLanguageCode"] for each in found["translations"]],
         ),

@@ -22,7 +22,25 @@ from tests.robustness.fuzz.server import KEY, FuzzedServer
 from tests.robustness.fuzz.target import Finding, expect
 
 _CONTRACT = "contract"
-# Paths of other services, with sensible values of their parameters.
+
+
+@dataclass(frozen=True)
+class FuzzedFront:
+    """A front.
+
+    Attributes:
+        fields: sensible values of its parameters.
+        needed: parameters that nearly all requests have.
+        error: the key of its errors, and the type of their value.
+        paths: HTTP methods and paths.
+    """
+
+    fields: Mapping[str, Sequence[Any]]
+    needed: Sequence[str]
+    error: tuple[str, type]
+    paths: Sequence[tuple[str, str]]
+
+
 _LANGUAGES = ("en", "de", "auto", "EN", "xx", "")
 _TEXTS: Sequence[Any] = (
     "A dog runs.",
@@ -56,24 +74,24 @@ _GOOGLE_3 = {
     "mimeType": ("text/plain", "x"),
     "model": ("", "x"), "glossaryConfig": ({"glossary": "x"},), "displayLanguageCode": ("en",),
 }  # fmt: skip
-_FRONT_PATHS: Mapping[str, tuple[Mapping[str, Sequence[Any]], Sequence[tuple[str, str]]]] = {
-    "libretranslate": (
-        _LIBRE,
+FRONTS = {
+    "libretranslate": FuzzedFront(
+        _LIBRE, ("q", "target"), ("error", str),
         (("POST", "/translate"), ("POST", "/translate"), ("POST", "/detect"), ("GET", "/languages"),
          ("GET", "/frontend/settings"), ("POST", "/translate_file")),
     ),
-    "deepl": (
-        _DEEPL,
+    "deepl": FuzzedFront(
+        _DEEPL, ("text",), ("message", str),
         (("POST", "/v2/translate"), ("POST", "/v2/translate"), ("GET", "/v2/languages"),
          ("POST", "/v2/usage"), ("POST", "/v2/glossaries"), ("POST", "/v2/document")),
     ),
-    "google-v2": (
-        _GOOGLE_2,
+    "google-v2": FuzzedFront(
+        _GOOGLE_2, ("q", "target"), ("error", dict),
         (("POST", "/language/translate/v2"), ("GET", "/language/translate/v2"),
          ("POST", "/language/translate/v2/detect"), ("GET", "/language/translate/v2/languages")),
     ),
-    "google-v3": (
-        _GOOGLE_3,
+    "google-v3": FuzzedFront(
+        _GOOGLE_3, ("contents",), ("error", dict),
         (("POST", "/v3/projects/p:translateText"), ("POST",
         "/v3/projects/p/locations/g:translateText"),
          ("POST", "/v3/projects/p:detectLanguage"), ("GET", "/v3/projects/p/supportedLanguages")),
@@ -90,12 +108,6 @@ _PLAIN_PATHS = (
     "/v1",
 )
 _LIBRE_PLAIN_PATHS = ("/spec", "/health")
-_ERROR_KEYS = {
-    "libretranslate": ("error", str),
-    "deepl": ("message", str),
-    "google-v2": ("error", dict),
-    "google-v3": ("error", dict),
-}
 # Refused before the path is looked at: in the shape of the contract.
 _BEFORE_FRONTS = ("headers:", "host:", "origin:", "transfer-encoding:", "not an HTTP/1.1 request")
 _DOCUMENTED_5XX = (501, 503, 504)
@@ -148,7 +160,7 @@ class HttpRequests:
     name: ClassVar[str] = "http"
     share: ClassVar[float] = 0.04
     what: ClassVar[str] = (
-        "HTTP: the contract's paths with SSE, LibreTranslate, DeepL, Google v2 and v3, the page: "
+        f"HTTP: the contract's paths with SSE, {', '.join(FRONTS)}, the page: "
         "JSON, forms, headers, queries, raw bytes"
     )
     at_once: ClassVar[int] = 32
@@ -176,15 +188,15 @@ class HttpRequests:
             body = json_bytes(rng, json_of(rng, kind)) if verb == "POST" else b""
             headers.append("Content-Type: application/json")
         elif choice < 0.9:
-            front = rng.choice(list(_FRONT_PATHS))
-            fields, paths = _FRONT_PATHS[front]
-            verb, path = rng.choice(paths)
+            front = rng.choice(list(FRONTS))
+            fuzzed = FRONTS[front]
+            verb, path = rng.choice(fuzzed.paths)
             values = {
                 name: rng.choice(
                     known if rng.random() < 0.85 else (*NUMBERS, odd_text(rng, 3), None)
                 )
-                for name, known in fields.items()
-                if rng.random() < (0.95 if name in ("q", "text", "contents", "target") else 0.4)
+                for name, known in fuzzed.fields.items()
+                if rng.random() < (0.95 if name in fuzzed.needed else 0.4)
             }
             body, content_type, query = self._encoded(rng, values, verb)
             if content_type:
@@ -341,7 +353,7 @@ def _check_shape(given: HttpInput, status: int, head: bytes, text: str) -> None:
             is_contracts or status == 404, "an error in another shape than the contract's", evidence
         )
         return
-    name, kind = _ERROR_KEYS[given.front]
+    name, kind = FRONTS[given.front].error
     is_fronts = isinstance(error.get(name), kind) and bool(error.get(name))
     is_before = is_contracts and error["message"].startswith(_BEFORE_FRONTS)
     expect(is_fronts or is_before, "an error in another shape than its front's", evidence)

@@ -2,7 +2,12 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+
+from service.ports.http.front_routes import all_fronts
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,3 +48,16 @@ def test_the_client_needs_no_runtime() -> None:
 
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     assert run(LOADED_BY.format(module="cli.main")) == ""
+
+
+@pytest.mark.parametrize(
+    ("contract", "key"),
+    [("interfaces-apart", "modules"), ("contract-in-its-interface", "source_modules")],
+)
+def test_the_rules_of_import_linter_list_every_front(contract: str, key: str) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    [listed] = [each[key] for each in contracts if each["id"] == contract]
+    for front in all_fronts(needs_keys=False, max_file_bytes=1):
+        module = ".".join(type(front).__module__.split(".")[:3])  # or its package
+        assert module in listed

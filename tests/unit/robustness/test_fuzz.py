@@ -11,9 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from service.ports.http.front_routes import all_fronts
 from tests.robustness.fuzz import report
 from tests.robustness.fuzz.grpc_calls import DOCUMENTED, judge_status
-from tests.robustness.fuzz.http_requests import HttpInput, judge_answer
+from tests.robustness.fuzz.http_requests import FRONTS, HttpInput, judge_answer
 from tests.robustness.fuzz.isolated import InputLimits, Shard, run_shards, shards_of
 from tests.robustness.fuzz.run import counts_of, main
 from tests.robustness.fuzz.served import check_afterwards, run_inputs
@@ -198,6 +199,11 @@ def test_answers_that_no_front_gives_are_found(front: str, given: bytes) -> None
 def test_answers_of_the_fronts_are_fine(front: str, given: bytes, outcome: str) -> None:
     assert judge_answer(HttpInput(front, b"POST /", True), given) == outcome
     assert judge_answer(HttpInput(front, b"garbage", False), b"") == "closed"
+
+
+def test_requests_go_to_every_front() -> None:
+    fronts = all_fronts(needs_keys=False, max_file_bytes=1)
+    assert sorted(FRONTS) == sorted(front.name for front in fronts)
 
 
 def test_every_input_is_given_to_a_target() -> None:
