@@ -60,7 +60,7 @@ async def translated(
     """The translation of each sentence with its outcome, and that of the model alone."""
     from service.text.options import TextOptions
     from service.text.text_translator import text_translator
-    from service.text.things.things import ALL_KINDS
+    from service.things.things import ALL_KINDS
 
     texts = [sample.text for sample in samples]
     async with sentence_translator(model) as translator:

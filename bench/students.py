@@ -62,8 +62,8 @@ from service.engine.engine import Engine
 from service.models.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
-from service.text.things.scanned import TermRules
-from service.text.things.text_parts import may_need_care
+from service.things.scanned import TermRules
+from service.things.text_parts import may_need_care
 
 OURS, SELF_ATTENTION = "dragoman", "self-attention"
 MANY = 64

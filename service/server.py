@@ -25,6 +25,9 @@ from service.engine.watchdog import Watchdog
 from service.fronts.dragoman.servicer import SERVICE, TranslationServicer
 from service.fronts.google_v3.grpc_service import add_google_v3, google_front
 from service.fronts.grpc.interceptor import Interceptor
+from service.glossaries.files import GlossaryFiles
+from service.glossaries.glossary import MAX_ENTRIES
+from service.glossaries.store import GlossaryStore
 from service.memory.store import TranslationMemories
 from service.models.idle import IdleMonitor
 from service.models.lifecycle.opening import in_daemon_thread
@@ -41,9 +44,6 @@ from service.ports.grpc.server import GrpcServer, bind_grpc, create_grpc_server
 from service.ports.metrics_port import MetricsEndpoint, Probes
 from service.ports.tls import exposed_hosts, server_tls
 from service.settings import Settings
-from service.text.glossaries.files import GlossaryFiles
-from service.text.glossaries.glossary import MAX_ENTRIES
-from service.text.glossaries.store import GlossaryStore
 
 # While draining, calls are accepted until none has arrived for this time, within a bound.
 _QUIET_SECONDS = 0.25

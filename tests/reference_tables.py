@@ -30,15 +30,16 @@ from service.calls import detect
 from service.calls.backend import DOCUMENT_LIMITS
 from service.domain import attention, sampling
 from service.fronts.http.transfers import HttpLimits
+from service.glossaries import entries, files, glossary, store
 from service.memory import pairs, similar
 from service.observability.metrics import ServerMetrics
 from service.ports import metrics_port
 from service.ports.http import server as http_server
 from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name
-from service.text import joined_results, options
-from service.text.glossaries import entries, files, glossary, store
+from service.text import options
 from service.text.markup import html_parser, tree
+from service.things import joined_results
 from service.translation import alignments
 
 ROOT = Path(__file__).parent.parent

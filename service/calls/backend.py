@@ -10,13 +10,13 @@ from service.documents.document import DocumentLimits
 from service.documents.worker_pool import DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
+from service.glossaries.files import GlossaryFiles
+from service.glossaries.store import GlossaryStore
 from service.memory.store import TranslationMemories
 from service.models.registry import Registry
 from service.models.served_model import ServedModel
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
-from service.text.glossaries.files import GlossaryFiles
-from service.text.glossaries.store import GlossaryStore
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.pair_scorer import PairResult

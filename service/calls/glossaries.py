@@ -5,8 +5,8 @@ from __future__ import annotations
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.calls.languages import reachable_targets
-from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
-from service.text.glossaries.store import is_glossary_id
+from service.glossaries.glossary import NO_GLOSSARY, Glossary
+from service.glossaries.store import is_glossary_id
 
 
 def glossary_owner() -> str:

@@ -16,7 +16,7 @@ from service.memory import tmx
 from service.memory.memory_translator import MemoryTranslator
 from service.memory.pairs import LEAST_THRESHOLD, MemoryUse, StoredMemory, TextPair
 from service.memory.store import BATCH_PAIRS
-from service.text.interface import LinkedTranslator
+from service.things.interface import LinkedTranslator
 from service.translation.options import TranslatorLimits
 
 _PART_BYTES = 256 * 1024  # of an export: gRPC's clients take messages of 4 MiB by default

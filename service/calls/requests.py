@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from service.domain.requests import Priority
 from service.memory.pairs import DEFAULT_THRESHOLD
 from service.text.options import LineBreaks
-from service.text.things.things import ALL_KINDS, ThingKind
+from service.things.things import ALL_KINDS, ThingKind
 from service.translation.options import TranslateOptions
 
 OptionsOver = Callable[[TranslateOptions], TranslateOptions]

@@ -9,11 +9,11 @@ from service.calls.memories import memory_stage
 from service.calls.requests import TextRequest
 from service.common.fairness import in_thread
 from service.errors import InvalidArgumentError
+from service.glossaries.glossary import NO_GLOSSARY, Glossary
 from service.models.routing import Route
-from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
-from service.text.interface import LinkedTranslator
 from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
 from service.text.text_translator import text_translator
+from service.things.interface import LinkedTranslator
 from service.translation.options import TranslateOptions
 
 # Entries of a request that are indexed on the event loop; more take some milliseconds.

@@ -16,9 +16,9 @@ from service.calls.languages import reachable_targets
 from service.errors import InvalidArgumentError, NotFoundError
 from service.fronts.http.fields import Fields
 from service.fronts.http.front_endpoint import Front, FrontAnswer, FrontCall, T, operation
-from service.text.glossaries.entries import FORMATS
-from service.text.glossaries.store import GlossaryStore
-from service.text.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoredGlossary
+from service.glossaries.entries import FORMATS
+from service.glossaries.store import GlossaryStore
+from service.glossaries.stored_glossary import GlossaryText, StoredDictionary, StoredGlossary
 
 _TSV = "text/tab-separated-values; charset=utf-8"
 _LANGUAGES = {

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from model.bundle.spans import Span
 from service.memory.pairs import TextPair
 from service.memory.wording import REPLACED, Wording, normalised
-from service.text.things.edits import Edit, EditedText
-from service.text.things.letter_case import LetterCase, letter_case, restored
-from service.text.things.thing_forms import forms_of
-from service.text.things.things import ALL_KINDS, Occurrences, Thing, find_things
+from service.things.edits import Edit, EditedText
+from service.things.letter_case import LetterCase, letter_case, restored
+from service.things.thing_forms import forms_of
+from service.things.things import ALL_KINDS, Occurrences, Thing, find_things
 
 _RUN = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")

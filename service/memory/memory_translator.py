@@ -19,16 +19,16 @@ from model.bundle.spans import Span
 from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.memory.pairs import MAX_ALTERNATIVES, MemoryUse
-from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import (
+from service.things.interface import LinkedTranslator, Stage
+from service.things.joined_results import (
     JoinedText,
     TranslatedPart,
     index_in,
     renamed,
     translated_in_windows,
 )
-from service.text.things.scanned import TermRules
-from service.text.things.text_parts import TextPart, is_valid, whole_segments
+from service.things.scanned import TermRules
+from service.things.text_parts import TextPart, is_valid, whole_segments
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.links import Link
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from service.text.things.things import ALL_KINDS, Form, Thing, find_things
+from service.things.things import ALL_KINDS, Form, Thing, find_things
 
 REPLACED = frozenset(
     [

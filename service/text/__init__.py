@@ -2,14 +2,13 @@
 
 A stage translates texts by another translator, the one below it: the sentence translator
 (`service.translation`), or a further stage. All have the methods of `LinkedTranslator`
-(`interface.py`), so that a stage does not know what is below it. From top to bottom:
+(`service.things.interface`), so that a stage does not know what is below it. From top to bottom:
 
 1. markup: takes the tags out of a document, and puts them into its translation. In its place for
    plain text: lines (`line_breaks.py`), which joins wrapped lines, and links of reStructuredText
    (`rest_links.py`), which are markup in a text without tags;
-2. terms (`terms_translator.py`): keeps things such as placeholders and numbers, applies glossaries,
-   reads CAPITALS; markup moves tags by its links. `spacing.py` takes away the spaces that the model
-   puts beside tags in plain text;
+2. terms (`service.things`): keeps things such as placeholders and numbers, applies glossaries,
+   reads CAPITALS; markup moves tags by its links;
 3. the translator of sentences.
 
 A stage is made for one request, with the options that are its own (`TextOptions`). It

@@ -12,8 +12,8 @@ from typing import Unpack
 
 from service.common.fairness import in_turn
 from service.common.portions import portions
-from service.text.interface import LinkedTranslator, Stage
 from service.text.options import LineBreaks
+from service.things.interface import LinkedTranslator, Stage
 from service.translation.engine_call import CallArguments
 from service.translation.line_markers import opening_length
 from service.translation.options import TranslateOptions, TranslatorLimits

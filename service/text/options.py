@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 
 from service.errors import InvalidArgumentError
-from service.text.glossaries.glossary import NO_GLOSSARY, Glossary
-from service.text.things.things import ThingKind
+from service.glossaries.glossary import NO_GLOSSARY, Glossary
+from service.things.things import ThingKind
 
 MAX_IGNORED_TAGS = 100
 

@@ -13,12 +13,12 @@ from typing import Unpack
 
 from service.common.fairness import in_turn
 from service.errors import InvalidArgumentError
-from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import index_in, renamed, with_field
 from service.text.markup.document import Chars, Document, EndTag, Item, StartTag, TextRun, Verbatim
 from service.text.markup.formats import Format
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import TextOptions
+from service.things.interface import LinkedTranslator, Stage
+from service.things.joined_results import index_in, renamed, with_field
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult

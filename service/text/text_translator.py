@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from model.bundle.carriers import SENTINELS
-from service.text.interface import LinkedTranslator
 from service.text.line_breaks import LineJoiner
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import LineBreaks, MimeType, TextOptions
 from service.text.rest_links import RestLinkTranslator
-from service.text.things.scanned import TermRules
-from service.text.things.terms_translator import TermsTranslator
-from service.text.things.things import ThingKind
+from service.things.interface import LinkedTranslator
+from service.things.scanned import TermRules
+from service.things.terms_translator import TermsTranslator
+from service.things.things import ThingKind
 from service.translation.pivot import PivotTranslator
 from service.translation.translator import Translator
 

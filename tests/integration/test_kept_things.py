@@ -12,7 +12,7 @@ from bench.kept_sentences import KINDS, sample_sentence
 from bench.sentence_translator import sentence_translator
 from service.text.options import TextOptions
 from service.text.text_translator import text_translator
-from service.text.things.things import ALL_KINDS
+from service.things.things import ALL_KINDS
 from service.translation.results import TextResult
 
 # A text, and patterns that its translation has exactly once.

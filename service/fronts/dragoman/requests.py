@@ -17,7 +17,7 @@ from service.fronts.dragoman.conversions import (
     options_of,
     refuse_unknown,
 )
-from service.text.things.things import ThingKind
+from service.things.things import ThingKind
 from service.translation.options import TranslateOptions
 
 

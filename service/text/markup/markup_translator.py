@@ -13,17 +13,17 @@ from typing import TypeVar, Unpack
 from service.common.fairness import in_thread, on_loop
 from service.common.portions import portions
 from service.errors import InvalidArgumentError
-from service.text.interface import LinkedTranslator, Stage
-from service.text.joined_results import MAX_SHOWN_MATCHES, index_in, renamed
+from service.glossaries.placeholders import placeholders
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
 from service.text.markup.lines import TranslatedText, split_lines
 from service.text.markup.marks import with_marks
-from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
 from service.text.markup.tree import RunTree, build_tree
 from service.text.options import MimeType, TextOptions
-from service.text.windows import in_windows
+from service.things.interface import LinkedTranslator, Stage
+from service.things.joined_results import MAX_SHOWN_MATCHES, index_in, renamed
+from service.things.windows import in_windows
 from service.translation.engine_call import CallArguments, admitted_once
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.preparation import are_long, normalised_lengths

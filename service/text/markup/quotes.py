@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from model.bundle.spans import Span
 from service.text.markup.tree import Node, RunTree
 from service.text.markup.units import QUOTES, Unit
-from service.text.things.quotes import quoted_pairs, quotes_of
+from service.things.quotes import quoted_pairs, quotes_of
 
 # Not an apostrophe within a word.
 _QUOTE = re.compile(rf"(?<!\w)[{QUOTES}]|[{QUOTES}](?!\w)")

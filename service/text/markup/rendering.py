@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from service.text.markup.placeholders import PLACEHOLDER
+from service.glossaries.placeholders import PLACEHOLDER
 from service.text.markup.placement import Placed, place
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
-from service.text.markup.placeholders import PLACEHOLDER
+from service.glossaries.placeholders import PLACEHOLDER
 from service.text.markup.tree import Node, RunTree
 from service.translation.links import Link
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from model.bundle.languages import find_language, is_language_code, language_tags
 from model.bundle.spans import Span
 from service.errors import InvalidArgumentError, StartupError
-from service.text.glossaries.files import read_glossary
-from service.text.glossaries.glossary import Glossary
-from service.text.things.things import ALL_KINDS, Occurrences, ThingKind, find_things
+from service.glossaries.files import read_glossary
+from service.glossaries.glossary import Glossary
+from service.things.things import ALL_KINDS, Occurrences, ThingKind, find_things
 from service.translation.segmentation import split_text, whole_text
 from service.translation.verbatim import is_translatable
 from tests.robustness.fuzz.mutations import WORDS, changed_bytes, odd_text, random_bytes, valid_text

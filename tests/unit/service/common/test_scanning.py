@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.common.scanning import contains, matches
-from service.text.things.patterns import ATOMIC
+from service.things.patterns import ATOMIC
 
 PATTERNS = {
     "words": re.compile(r"[a-z]{1,300}+(?=[^a-z]|\Z)"),

@@ -16,7 +16,7 @@ from service.memory.adaptation import adapted
 from service.memory.memory_translator import LookUp, MemoryTranslator
 from service.memory.pairs import MAX_ALTERNATIVES, MemoryUse, StoredMemory, TextPair
 from service.memory.wording import Wording, normalised
-from service.text.joined_results import MAX_SHOWN_MATCHES
+from service.things.joined_results import MAX_SHOWN_MATCHES
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import MemoryMatch, TextResult
 from service.translation.translator import StreamDelta

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from model.bundle.spans import Span
 from service.domain.requests import FinishReason
 from service.errors import InvalidArgumentError, ResourceExhaustedError
-from service.text.things.scanned import TermRules
-from service.text.things.terms_translator import TermsTranslator
+from service.things.scanned import TermRules
+from service.things.terms_translator import TermsTranslator
 from service.translation.links import Link
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import SentenceHypothesis, SentenceResult, TextResult

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from service.text.glossaries.glossary import Glossary
+from service.glossaries.glossary import Glossary
 from service.text.markup.html_parser import encode
 from service.text.markup.markup_translator import MarkupTranslator
 from service.text.options import MimeType, TextOptions
-from service.text.things.scanned import TermRules
-from service.text.things.terms_translator import TermsTranslator
+from service.things.scanned import TermRules
+from service.things.terms_translator import TermsTranslator
 from tests.fake_linked import FakeLinkedTranslator
 
 

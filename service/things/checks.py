@@ -1,0 +1,146 @@
+"""Checks of a translation against its source."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from model.bundle.spans import Span
+from service.things.quotes import apostrophes_of, quotes_of
+from service.things.runs import lacks_rest, lost_run, surplus_run
+from service.translation.results import TranslationWarning, WarningKind
+
+_OPENING = ("„", "‚")  # never the last mark
+UNKNOWN = "\ufffd"
+# Signs that stand-ins and placeholders are made of, and that no sentence needs by itself.
+_SIGNS = re.compile(r"[{}\[\]<>|\\^~_@#$%`*=]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*+")
+_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
+_GLUED = re.compile(r"\)[^\W\d_]")
+# Tags with nothing between them: <b></b>, [b][/b]
+_EMPTY = re.compile(r"[<\[]([A-Za-z][\w-]{0,20})[^<>\[\]\n]{0,300}[>\]]\s{0,3}[<\[]/\1[>\]]")
+_TOKEN = re.compile(r"\w++")
+_DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
+_NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|roubles?"
+_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
+_UNIT_NAMES = re.compile(
+    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
+)
+_NUMBER_WORDS = {
+    "en": re.compile(
+        r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
+        r"|forty|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|millions?|billions?|dozens?|half"
+        r"|quarter|noon|midnight|first|second|third|\w+th|twice|once|both|no|last|decade|cent(?:ury|uries))\b"
+    )
+}
+
+
+def flaws(
+    source: str,
+    text: str,
+    source_things: Sequence[Span] = (),
+    things: Sequence[Span] = (),
+) -> list[TranslationWarning]:
+    """The flaws of a translation, apart from its things.
+
+    Args:
+        source: the sentence.
+        text: the translation.
+        source_things: places of things in the sentence.
+        things: places of things in the translation.
+    """
+    found = []
+    rest = _without(text, (*things, *apostrophes_of(text)))
+    source_rest = _without(source, (*source_things, *apostrophes_of(source)))
+    if UNKNOWN in rest and UNKNOWN not in source_rest:
+        found.append((WarningKind.CHARACTER, UNKNOWN))
+    if different := different_signs(source_rest, rest):
+        found.append((WarningKind.SIGNS, different))
+    elif ")" in rest and len(_GLUED.findall(rest)) > len(_GLUED.findall(source_rest)):
+        found.append((WarningKind.SIGNS, ")"))
+    if "/" in text and len(empty := _empty(text)) > len(_empty(source)):
+        found.append((WarningKind.MISSING, empty[0]))
+    quotes, own_quotes = quotes_of(text, things), quotes_of(source, source_things)
+    is_open = bool(quotes) and quotes[-1].text in _OPENING and len(quotes) > 1
+    if len(quotes) != len(own_quotes) or is_open:
+        found.append((WarningKind.QUOTES, "".join(quote.text for quote in own_quotes)))
+    if (run := surplus_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, text[slice(*run)][:40]))
+    elif (lost := lost_run(source, text)) is not None:
+        found.append((WarningKind.REPETITION, source[slice(*lost)][:40]))
+    if not is_plausible(source_rest, rest) or lacks_rest(source, text):
+        found.append((WarningKind.LENGTH, ""))
+    return [TranslationWarning(kind, what, source) for kind, what in found]
+
+
+def _empty(text: str) -> list[str]:
+    return [match[0] for match in _EMPTY.finditer(text)]
+
+
+def different_signs(source: str, text: str) -> str:
+    """The signs of stand-ins and placeholders that only one of two texts has."""
+    if not _SIGNS.search(source) and not _SIGNS.search(text):
+        return ""  # the usual case
+    signs, own = Counter(_SIGNS.findall(text)), Counter(_SIGNS.findall(source))
+    return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
+
+
+def added_units(source: str, text: str) -> list[str]:
+    """A currency or percent sign of the translation, if it has more of these than the sentence."""
+    found = _UNITS.findall(text)
+    return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
+
+
+def added_numbers(
+    source: str, text: str, source_things: Sequence[Span], things: Sequence[Span], language: str
+) -> list[str]:
+    """Numbers that the translation has beside its things, and the sentence hasn't.
+
+    Numbers of things that are there once more are always added. Others are not, if the sentence
+    has numbers in words.
+
+    Args:
+        source: the sentence.
+        text: the translation.
+        source_things: places of things in the sentence.
+        things: places of things in the translation.
+        language: BCP-47 code of the sentence. For languages without known words, only numbers of
+            things are found.
+    """
+    found = _DIGITS.findall(_without(text, things))
+    if not found:
+        return []
+    others = _DIGITS.findall(_without(source, source_things))
+    of_things = {number for s in source_things for number in _DIGITS.findall(source[slice(*s)])}
+    surplus = Counter(found) - Counter(others)
+    added = [number for number in surplus.elements() if number in of_things]
+    pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
+    if pattern is None or pattern.search(source):
+        return added
+    return added + [number for number in found if number not in source]
+
+
+def is_plausible(source: str, text: str) -> bool:
+    """Whether the length of a translation is plausible for its source."""
+    if len(source) <= 3 * len(text) and len(text) <= 4 * len(source) and _WORD.search(text):
+        return True  # the usual case
+    words = _TOKEN.findall(source)
+    num_words, num_source = len(_WORD.findall(text)), len(_WORD.findall(source))
+    if not num_words and ((num_source >= 2 and len(words) >= 2) or _LONG_WORD.search(source)):
+        return False
+    if (
+        num_source >= 4
+        and num_words * 3 < num_source
+        and len(text.strip()) * 3 < len(source.strip())
+    ):
+        return False
+    return len(text) <= 4 * len(source) + 60
+
+
+def _without(text: str, spans: Iterable[Span]) -> str:
+    pieces, end = [], 0
+    for span in sorted(spans):
+        pieces.append(text[end : span.start])
+        end = max(end, span.end)
+    return " ".join([*pieces, text[end:]])

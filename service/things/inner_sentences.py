@@ -1,0 +1,117 @@
+"""Parts of a sentence that are translated by themselves: branches of messages, quotations."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from model.bundle.spans import Span
+from service.things.attempts import Attempt, Repair
+from service.things.edits import Edit, EditedText
+from service.things.messages import branches_of
+from service.things.quotes import Quote, quoted_pairs
+from service.things.scanned import ScannedSentence
+from service.things.things import Form, Thing
+from service.things.wanted import Candidate
+from service.translation.blank_retries import has_word
+from service.translation.results import TextResult, TranslationWarning
+
+_MAX_QUOTED = 3
+
+
+class InnerRepair(Protocol):
+    """The repair of a part of a sentence."""
+
+    warnings: list[TranslationWarning]
+
+    def run(self) -> Repair:
+        """See `SentenceRepair.run`."""
+        ...
+
+
+class MakeInner(Protocol):
+    """Makes the repair of a part of a sentence."""
+
+    def __call__(self, text: str, *, is_plural: bool = False) -> InnerRepair:
+        """Make the repair of a text; in a plural, # is the number."""
+        ...
+
+
+def translated_message(
+    message: str, make_inner: MakeInner
+) -> Generator[Attempt, TextResult | None, str]:
+    """An ICU message with translated branches; unchanged if a translation has flaws."""
+    edits: list[Edit] = []
+    for span in branches_of(message):
+        branch = message[slice(*span)]
+        text = branch.strip()
+        if not has_word(text):
+            continue
+        inner = make_inner(text, is_plural=True)
+        candidate = yield from inner.run()
+        if inner.warnings or candidate.text.count("{") != text.count("{"):
+            return message
+        start = span.start + branch.index(text)
+        edits.append(Edit(Span(start, start + len(text)), candidate.text))
+    return EditedText(message, edits).text
+
+
+def with_number_signs(sentence: ScannedSentence) -> ScannedSentence:
+    """The sentence, a branch of a plural, with each # as a thing."""
+    taken = [thing.span for thing in sentence.things]
+    signs = [
+        Thing(Form.PLACEHOLDER, Span(index, index + 1), "#")
+        for index, character in enumerate(sentence.text)
+        if character == "#" and not any(span.start <= index < span.end for span in taken)
+    ]
+    things = sorted([*sentence.things, *signs], key=lambda thing: thing.span)
+    return replace(sentence, things=tuple(things))
+
+
+def translated_quotes(
+    sentence: ScannedSentence, make_inner: MakeInner
+) -> Generator[Attempt, TextResult | None, dict[Span, str]]:
+    """The translation of each quotation by itself, with its marks, by the quotation's place.
+
+    There are none if the marks are not in pairs, if there are too many, or if one has flaws.
+    """
+    pairs = quoted_pairs(sentence.quotes)
+    if not 0 < len(pairs) <= _MAX_QUOTED:
+        return {}
+    built: dict[Span, str] = {}
+    for opening, closing in pairs:
+        text = sentence.text[opening.span.end : closing.span.start]
+        inner = make_inner(text.strip())
+        said = (yield from inner.run()) if has_word(text) else Candidate(text)
+        if inner.warnings:
+            return {}
+        span = Span(opening.span.start, closing.span.end)
+        built[span] = opening.text + said.text + closing.text
+    return built
+
+
+def with_quoted(sentence: ScannedSentence, built: Mapping[Span, str]) -> ScannedSentence:
+    """The sentence with its quotations as things."""
+
+    def is_outside(thing: Thing) -> bool:
+        return not any(span.start <= thing.span.start < span.end for span in built)
+
+    quoted = [Thing(Form.PLACEHOLDER, span, sentence.text[slice(*span)]) for span in built]
+    things = sorted([*filter(is_outside, sentence.things), *quoted], key=lambda thing: thing.span)
+    return replace(sentence, things=tuple(things), quotes=())
+
+
+def as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> list[Edit]:
+    """Edits that escape the quotation marks of a translation as in the sentence.
+
+    There are none if sentence and translation have different numbers of marks.
+
+    Args:
+        quotes: quotation marks of the sentence.
+        found: quotation marks of the translation.
+    """
+    if len(found) != len(quotes):
+        return []
+    pairs = zip(quotes, found, strict=True)
+    return [Edit(there.span, quote.text) for quote, there in pairs if quote.is_escaped]

@@ -1,0 +1,292 @@
+"""The forms that things may have in translations: unchanged, or by rules of the target language."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from service.things import number_forms, times
+from service.things.things import Form, Thing
+
+_SPACES = (" ", "\u00a0", "\u202f", "")
+_NUMBER = re.compile(r"\d++(?:[.,'’\u00a0\u202f]\d++)*+")
+# An amount: its minus, currency, number or range, dash for no cents, and what stands behind.
+_AMOUNT_PARTS = ("minus", "before", "number", "dash", "after")
+_AMOUNT = re.compile(
+    r"(?P<minus>[-−+])?(?P<before>\D+?)?\s?"
+    r"(?P<number>\d++(?:[.,'’\u00a0\u202f]\d++)*+(?:[-–]\d++(?:[.,'’]\d++)*+)?)"
+    r"(?P<dash>[.,][-–—]{1,2})?\s?(?P<after>\D*)"
+)
+_DASH = re.compile(r"[.,][-–—]{1,2}(?!\d)")
+_MINUSES = ("-", "−", "–", "minus ", "Minus ")
+_NUMERO = re.compile(r"(?:nos?\.?:?|№)\s?", re.IGNORECASE)
+_LANGUAGES_OF_NUMERO = {
+    "de": ("Nr. {}", "Nummer {}", "Nr.\u00a0{}", "Nrn. {}"),
+    "fr": ("n° {}", "numéro {}", "nº {}", "no {}"),
+    "es": ("n.º {}", "número {}", "núm. {}", "nº {}", "n.° {}"),
+    "it": ("n. {}", "numero {}", "n° {}", "nº {}"),
+    "nl": ("nr. {}", "nummer {}", "Nr. {}"),
+    "pt": ("n.º {}", "número {}", "nº {}"),
+}
+# Words for a sign or a code, after the number.
+_SAID = {
+    "de": {
+        "$": "Dollar|US-Dollar",
+        "€": "Euro",
+        "£": "Pfund",
+        "¥": "Yen",
+        "₹": "Rupien",
+        "₽": "Rubel",
+        "USD": "US-Dollar|Dollar|$|US$",
+        "EUR": "Euro|€",
+        "GBP": "Pfund|£",
+        "CHF": "Franken|Schweizer Franken",
+        "JPY": "Yen|¥",
+        "%": "Prozent",
+        "°C": "Grad Celsius|Grad C",
+        "°F": "Grad Fahrenheit",
+        "°": "Grad",
+        "L": "Liter|Litern",
+        "V": "Volt",
+        "W": "Watt",
+        "dB": "Dezibel",
+        "ha": "Hektar",
+        "bar": "Bar",
+        "kcal": "Kilokalorien",
+        "km/h": "Kilometer pro Stunde|Stundenkilometer",
+        "km": "Kilometer|Kilometern",
+        "m": "Meter|Metern",
+        "cm": "Zentimeter|Zentimetern",
+        "mm": "Millimeter|Millimetern",
+        "m²": "Quadratmeter|Quadratmetern",
+        "km²": "Quadratkilometer|Quadratkilometern",
+        "m³": "Kubikmeter|Kubikmetern",
+        "kg": "Kilogramm|Kilo",
+        "g": "Gramm",
+        "mg": "Milligramm",
+        "l": "Liter|Litern",
+        "ml": "Milliliter|Millilitern",
+        "ft": "Fuß",
+        "lb": "Pfund",
+        "lbs": "Pfund",
+        "oz": "Unzen",
+        "mph": "Meilen pro Stunde",
+        "min": "Minuten",
+        "sec": "Sekunden|s|Sek.",
+        "h": "Stunden|Std.",
+        "hrs": "Stunden|Std.|h",
+        "hr": "Stunde|Stunden|Std.|h",
+        "s": "Sekunden",
+        "GB": "Gigabyte",
+        "MB": "Megabyte",
+        "TB": "Terabyte",
+        "px": "Pixel|Pixeln",
+        "¢": "Cent",
+    },
+}
+_THOUSAND, _MILLION, _BILLION = " Tausend| Tsd.", " Millionen| Mio.", " Milliarden| Mrd."
+_SCALES = {
+    "de": {
+        **dict.fromkeys("kK", _THOUSAND),
+        **dict.fromkeys("mM", _MILLION),
+        **dict.fromkeys(("bn", "B"), _BILLION),
+    }
+}
+_BIG = {
+    "de": (" Millionen", " Million", " Mio.", " Milliarden", " Milliarde", " Mrd.", " Billionen")
+}
+_GERMAN = "nullt erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft"
+_ORDINALS = {"de": _GERMAN.split()}
+_ENDINGS = ("e", "en", "er", "es", "em")
+
+
+@dataclass(frozen=True)
+class ThingForms:
+    """The forms that a thing may have in a translation.
+
+    Attributes:
+        right: correct forms; the first is the one to put into a translation.
+        wrong: forms that models write by mistake; they are replaced by the first correct form.
+        is_exact: whether the translation must have the thing exactly as often as the sentence.
+        given: the string that the model reads instead of the thing; None for the thing itself, or
+            a stand-in.
+    """
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
+    is_exact: bool = True
+    given: str | None = None
+
+
+def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
+    """The forms of a thing.
+
+    Args:
+        thing: a thing of a sentence.
+        source: BCP-47 code of the sentence.
+        target: BCP-47 code of the translation.
+    """
+    text, language = thing.text, target.split("-")[0].lower()
+    if thing.form is Form.TIME:
+        return _time(text, target)
+    if thing.form is Form.NUMERO:
+        return _numero(text, source, language)
+    if thing.form is Form.AMOUNT:
+        right = _amount(text, source, target, language)
+        dash = _DASH.search(text)
+        if dash is None:
+            return ThingForms(right, is_exact=False)
+        # The model takes the dash for one of the sentence.
+        given = text.replace(dash[0], "")
+        wrong = _amount(given, source, target, language)
+        return ThingForms(right, wrong, is_exact=False, given=given)
+    if thing.form is Form.UNIT:
+        return ThingForms(_unit(text, source, target, language), is_exact=False)
+    if thing.form is Form.ORDINAL:
+        return _converted(_ordinal(text[:-2], text, language), text)
+    if thing.form is Form.DECADE:
+        return _converted(_decade(text, language), text)
+    if thing.form is Form.NUMBER:
+        return _number(text, source, target)
+    if thing.form is Form.LATIN:  # Škoda, Škodas
+        return ThingForms((text, text + "s"))
+    return ThingForms((text,), is_exact=thing.form is not Form.ACRONYM)
+
+
+def _numero(text: str, source: str, language: str) -> ThingForms:
+    number = _NUMERO.sub("", text)
+    said = [form.format(number) for form in _LANGUAGES_OF_NUMERO.get(language, ())]
+    if language == "de" and text.startswith("NO"):
+        said.append(f"NUMMER {number}")
+    mark = ":" if ":" in text else ""
+    if mark:
+        with_mark = [form[: -len(number)].rstrip() + f": {number}" for form in said]
+        said = [*with_mark, *said]
+    given = f"{'N' if text[0].isupper() else 'n'}umber{mark} {number}"
+    return ThingForms(
+        (*said, text), is_exact=False, given=given if said and source[:2] == "en" else None
+    )
+
+
+def _converted(right: tuple[str, ...], text: str) -> ThingForms:
+    """Forms for a thing that is converted. The thing itself is wrong unless it is among `right`."""
+    wrong = () if text in right else (text,)
+    return ThingForms(right, wrong, is_exact=False)
+
+
+def _time(text: str, target: str) -> ThingForms:
+    parsed = times.parsed(text)
+    if parsed is None and "clock" in text:
+        number = text.split()[0]
+        if target[:2].lower() != "de":
+            return ThingForms((number, text), is_exact=False)
+        return ThingForms(
+            (f"{number} Uhr", *_spelled(number, target, " Uhr"), text), is_exact=False
+        )
+    if parsed is None or not times.writes_24_hours(target):
+        return ThingForms((text,))
+    wrong = times.other_hours(parsed.times[0], target) if len(parsed.times) == 1 else ()
+    right = (*parsed.forms(target), text)
+    return ThingForms(
+        right, tuple(form for form in wrong if form not in right), False, parsed.given(target)
+    )
+
+
+def _spelled(number: str, target: str, after: str) -> list[str]:
+    return [word + after for word in number_forms.words(number, target)]
+
+
+def _number(text: str, source: str, target: str) -> ThingForms:
+    sign = text[0] if not text[0].isdigit() else ""
+    number = text[len(sign) :]
+    written = number_forms.forms(number, source, target)
+    if sign:
+        signs = _MINUSES if sign in "-−" else (sign,)
+        return ThingForms(
+            tuple(dict.fromkeys(s + form for s in (sign, *signs) for form in written)),
+            is_exact=False,
+        )
+    words = number_forms.words(number, target)
+    spelled = [form for word in words for form in (word, word.capitalize())]
+    wrong = (number,) if written[0] != number else ()
+    return ThingForms((*written, *spelled), wrong, is_exact=False)
+
+
+def _written(number: str, source: str, target: str) -> tuple[str, ...]:
+    return number_forms.forms(number, source, target)
+
+
+def _amount(text: str, source: str, target: str, language: str) -> tuple[str, ...]:
+    match = _AMOUNT.fullmatch(text)
+    assert match is not None, "it is an amount"
+    minus, before, number, dash, after = (match[name] or "" for name in _AMOUNT_PARTS)
+    sign, scale = (before, after) if before else (after, "")
+    numbers = [_ranged(n) for n in _written(number, source, target)]
+    said = _SAID.get(language, {}).get(sign[-1:] if sign[-1:] in "$£" and sign != "$" else sign, "")
+    names = [sign, *said.split("|")] if said else [sign]
+    if sign[-1:] == "$" and sign != "$" and language == "de":
+        names = [sign, f"{sign[:-1]}-Dollar"]
+    scales = [scale, *filter(None, _SCALES.get(language, {}).get(scale, "").split("|"))]
+    if not scale:
+        scales = [dash] if dash else ["", *_BIG.get(language, ())]
+    minuses = _MINUSES if minus and minus in "-−" else (minus,)
+    found = [text.replace(number, numbers[0][0])]
+    for written in itertools.chain.from_iterable(numbers):
+        for scaled in scales:
+            amount = written + scaled
+            plain = [sign + space + amount for space in _SPACES] if sign else [amount]
+            plain += [amount + space + name for name in names for space in _SPACES if name]
+            found += [m + form for form in plain for m in minuses]
+            if minus:
+                found += [sign + m + amount for m in minuses]
+    return tuple(dict.fromkeys(found))
+
+
+def _ranged(number: str) -> tuple[str, ...]:
+    """Forms of a range of numbers; a single number as it is."""
+    for mark in "-–":
+        if mark in number:
+            return tuple(number.replace(mark, other) for other in ("-", "–", " bis ", " – "))
+    return (number,)
+
+
+def _unit(text: str, source: str, target: str, language: str) -> tuple[str, ...]:
+    match = _NUMBER.search(text)
+    assert match is not None, "it has a number"
+    sign, unit = text[: match.start()], text[match.end() :].strip()
+    numbers = _written(match.group(), source, target)
+    said = _SAID.get(language, {}).get(unit, "")
+    names = [unit, *said.split("|")] if said else [unit]
+    signs = _MINUSES if sign and sign in "-−" else (sign,)
+    found = [text.replace(match.group(), numbers[0])]
+    spelled = number_forms.words(match.group(), target)
+    for number in (*numbers, *spelled, *(word.capitalize() for word in spelled)):
+        spaces = (*_SPACES, "-")  # 100-Meter-Lauf
+        found += [s + number + space + name for s in signs for name in names for space in spaces]
+    return tuple(dict.fromkeys(found))
+
+
+def _ordinal(number: str, text: str, language: str) -> tuple[str, ...]:
+    if language != "de":
+        return (number, text) if language != "en" else (text,)
+    stems = _ORDINALS["de"]
+    found = [f"{number}.", number]
+    if len(number) < 3 and int(number) < len(stems):
+        stem = stems[int(number)]
+        found += [form + end for form in (stem, stem.capitalize()) for end in _ENDINGS]
+    return tuple(found)
+
+
+def _decade(text: str, language: str) -> tuple[str, ...]:
+    digits = re.sub(r"\D", "", text)
+    if language != "de":
+        return (text, digits)
+    short = digits[-2:]
+    ends = ("er", "ern", "erjahre", "erjahren")
+    tens = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+    found = [number + end for number in dict.fromkeys((digits, short)) for end in ends]
+    if short[0] in "23456789":
+        said = tens[int(short[0]) - 2]
+        found += [form + end for form in (said, said.capitalize()) for end in ends]
+    return tuple(found)

@@ -1,0 +1,370 @@
+"""Finds the things of a text, which a translation copies or converts by rule: codes, times ..."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from model.bundle.spans import Span
+from service.common.scanning import contains
+from service.things.acronyms import is_acronym
+from service.things.messages import messages_of
+from service.things.patterns import (
+    CURRENCIES,
+    NORMALISED,
+    PICTURES,
+    PRIVATE,
+    SOUND,
+    SYMBOLS,
+    THING,
+    ZONE,
+    added_letters,
+    foreign_words,
+    is_latin,
+)
+from service.things.runs import has_runs
+
+
+class ThingKind(enum.Enum):
+    """A kind of thing; the values are the names of the contract's switches."""
+
+    PLACEHOLDER = "placeholders"
+    URL = "urls"
+    EMAIL = "emails"
+    CODE = "code"
+    EMOJI = "emoji"
+    SYMBOL = "symbols"
+    NUMBER = "numbers"
+    IDENTIFIER = "identifiers"
+    FOREIGN = "foreign_words"
+
+
+ALL_KINDS = frozenset(ThingKind)
+
+
+class Form(enum.Enum):
+    """The form of a thing. It decides how the thing may change, and what the model reads instead.
+
+    The names are those of the groups in `patterns.THING`.
+    """
+
+    CODE = ThingKind.CODE
+    URL = ThingKind.URL
+    EMAIL = ThingKind.EMAIL
+    PLACEHOLDER = ThingKind.PLACEHOLDER
+    EMOJI = ThingKind.EMOJI
+    SYMBOL = ThingKind.SYMBOL
+    NUMBER = ThingKind.NUMBER
+    TEMPLATE = "template"
+    MESSAGE = "message"
+    ESCAPE = "escape"
+    SHORTCODE = "shortcode"
+    TIME = "time"
+    NUMERO = "numero"
+    AMOUNT = "amount"
+    FEET = "feet"
+    PHONE = "phone"
+    GROUPS = "groups"
+    ORDINAL = "ordinal"
+    DECADE = "decade"
+    UNIT = "unit"
+    PATH = "path"
+    HOST = "host"
+    IDENTIFIER = ThingKind.IDENTIFIER
+    NAME = "name"
+    ACRONYM = "acronym"
+    SIGN = "sign"
+    PRIVATE = "private"
+    SOUND = "sound"
+    LATIN = "latin"
+    FOREIGN = ThingKind.FOREIGN
+
+
+_KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)} | {
+    Form.TEMPLATE: ThingKind.PLACEHOLDER,
+    Form.MESSAGE: ThingKind.PLACEHOLDER,
+    Form.ESCAPE: ThingKind.PLACEHOLDER,
+    Form.SHORTCODE: ThingKind.EMOJI,
+    Form.TIME: ThingKind.NUMBER,
+    Form.NUMERO: ThingKind.NUMBER,
+    Form.AMOUNT: ThingKind.NUMBER,
+    Form.FEET: ThingKind.NUMBER,
+    Form.PHONE: ThingKind.NUMBER,
+    Form.GROUPS: ThingKind.IDENTIFIER,
+    Form.ORDINAL: ThingKind.NUMBER,
+    Form.DECADE: ThingKind.NUMBER,
+    Form.UNIT: ThingKind.NUMBER,
+    Form.PATH: ThingKind.IDENTIFIER,
+    Form.HOST: ThingKind.IDENTIFIER,
+    Form.NAME: ThingKind.IDENTIFIER,
+    Form.ACRONYM: ThingKind.IDENTIFIER,
+    Form.SIGN: ThingKind.SYMBOL,
+    Form.PRIVATE: ThingKind.SYMBOL,
+    Form.SOUND: ThingKind.FOREIGN,
+    Form.LATIN: ThingKind.FOREIGN,
+}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A part of a text that is not translated."""
+
+    form: Form
+    span: Span
+    text: str
+
+    @property
+    def kind(self) -> ThingKind:
+        """The kind of the thing."""
+        return _KINDS[self.form]
+
+
+_MAX_NUMBER = 64
+_NO_LATIN = "\u0250"
+_FRAGILE = frozenset(
+    [
+        *(Form.TEMPLATE, Form.MESSAGE, Form.SHORTCODE, Form.FEET, Form.PHONE, Form.GROUPS),
+        *(Form.PATH, Form.HOST, Form.IDENTIFIER, Form.SIGN, Form.SOUND, Form.FOREIGN),
+        Form.PRIVATE,
+    ]
+)
+"""Forms that most models damage, and the sentence with them."""
+_SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
+
+# Without one of these characters or patterns, a text has no thing.
+_ASCII_SIGNS = b"0123456789{%$<>=`@/\\#_[+"
+_SIGN = re.compile(
+    rf"[{re.escape(_ASCII_SIGNS.decode())}{SYMBOLS}{NORMALISED}{PICTURES}{PRIVATE}]"
+    r"|[a-zA-Z][A-Z]|\.[a-z]|[\s`]-[a-zA-Z-]|(?<!\w):[a-z]|[a-z]:[a-z]|::|\(\)|&[\w&]|\|\|"
+)
+_SHAPES = bytes(
+    0x41 if 0x41 <= byte <= 0x5A else 0x61 if 0x61 <= byte <= 0x7A else byte for byte in range(256)
+)
+_PATTERNS = (b"AA", b"aA", b".a", b" -", b"--", b":a", b"::", b"()", b"&a", b"&&", b"||")
+# The text before a backslash that belongs to a path of Windows, and is no escape: C:\new
+_IN_PATH = re.compile(
+    r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
+)
+_MAX_PATH = 260
+_BEFORE_BREAKS = tuple(".!?:;,…")
+_NOON = re.compile(r"(?<!\w)(?<!after-)(?:noon|midnight)(?![\w-])")  # beside other times
+_CLOSING = {")": "(", "]": "["}
+
+
+def may_have_things(text: str, language: str = "en") -> bool:
+    """Whether a text may have things: one fast scan, for the many texts that have none.
+
+    Args:
+        text: any text.
+        language: BCP-47 code of the text: words in other scripts are things.
+    """
+    if text.isascii():  # ten times as fast as the pattern
+        encoded = text.encode()
+        if len(encoded.translate(None, _ASCII_SIGNS)) < len(text):
+            return True
+        shape = encoded.translate(_SHAPES)
+        if any(pattern in shape for pattern in _PATTERNS):
+            return True
+    elif contains(_SIGN, text):
+        return True
+    if has_runs(text) or added_letters(text, language):
+        return True
+    foreign = foreign_words(language)
+    if foreign is None or (text.isascii() and is_latin(language)):
+        return False
+    return contains(foreign, text)
+
+
+def find_things(
+    text: str, kinds: frozenset[ThingKind] = ALL_KINDS, language: str = "en"
+) -> list[Thing]:
+    """The things of a text, in order; they don't overlap.
+
+    Args:
+        text: any text.
+        kinds: kinds of things to find. A part of a thing of another kind is never found.
+        language: BCP-47 code of the text.
+    """
+    if not may_have_things(text, language):
+        return []
+    found: list[Thing] = []
+    end = 0
+    messages = messages_of(text) if ThingKind.PLACEHOLDER in kinds else []
+    for message in messages:
+        found += _found(text, end, message.start)
+        found.append(Thing(Form.MESSAGE, message, text[slice(*message)]))
+        end = message.end
+    found += _found(text, end, len(text))
+    if ThingKind.FOREIGN in kinds and (foreign := foreign_words(language)):
+        found = _merged(found, Form.FOREIGN, foreign, text)
+        if added := added_letters(text, language):
+            found = _merged(found, Form.LATIN, added, text)
+    if ThingKind.FOREIGN in kinds and has_runs(text):
+        found = _merged(found, Form.SOUND, SOUND, text)
+    if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
+        found = _merged(found, Form.TIME, _NOON, text)
+    found = without_capitals(found, text)
+    return [thing for thing in found if thing.kind in kinds]
+
+
+def _found(text: str, start: int, end: int) -> list[Thing]:
+    found = []
+    for match in THING.finditer(text, start, end):
+        if match.lastgroup == "WORDS":
+            continue
+        form = Form[match.lastgroup or ""]
+        thing = match.group()
+        if form is Form.ESCAPE and _is_no_escape(text, match.start(), match.end()):
+            continue
+        if form in (Form.URL, Form.HOST, Form.PATH):
+            thing = _without_punctuation(thing)
+        elif form is Form.TIME and thing[-1] == "." and _ends_sentence(text, match.end()):
+            thing = thing[:-1]
+        if not (form is Form.NUMBER and len(thing) > _MAX_NUMBER):
+            place = match.start()
+            found.append(Thing(form, Span(place, place + len(thing)), thing))
+    return found
+
+
+def _merged(found: list[Thing], form: Form, pattern: re.Pattern[str], text: str) -> list[Thing]:
+    """The things, and those of another form between them."""
+    merged: list[Thing] = []
+    things = iter(found)
+    thing = next(things, None)
+    for match in pattern.finditer(text):
+        while thing is not None and thing.span.end <= match.start():
+            merged.append(thing)
+            thing = next(things, None)
+        if thing is None or thing.span.start >= match.end():
+            merged.append(Thing(form, Span(*match.span()), match.group()))
+    return [*merged, *([thing] if thing else []), *things]
+
+
+def without_capitals(things: list[Thing], text: str) -> list[Thing]:
+    """The things without acronyms that may be words in capitals, as in a headline.
+
+    Args:
+        things: things of a sentence.
+        text: the sentence.
+    """
+    acronyms = [thing for thing in things if thing.form is Form.ACRONYM]
+    if not acronyms:
+        return things
+    num_words = sum(any(map(str.islower, word)) for word in text.split())
+    if num_words <= len(acronyms):
+        return [thing for thing in things if thing.form is not Form.ACRONYM]
+    return [t for t in things if t.form is not Form.ACRONYM or is_acronym(t.text)]
+
+
+def is_fragile(thing: Thing) -> bool:
+    """Whether most models damage the thing, and often the sentence around it."""
+    if thing.form is Form.IDENTIFIER:
+        return _SHORT_CODE.fullmatch(thing.text) is None
+    is_printf = thing.form is Form.PLACEHOLDER and thing.text[0] == "%"
+    return thing.form in _FRAGILE or is_printf
+
+
+def _ends_sentence(text: str, end: int) -> bool:
+    """Whether the text after a full stop shows that it also ends a sentence."""
+    rest = text[end : end + 3]
+    after = rest.lstrip()
+    if ZONE.match(text, end):
+        return False
+    return not after or (rest[0].isspace() and after[0].isupper()) or rest[0] in '"”“’»'
+
+
+def may_be_word(text: str, start: int, end: int) -> bool:
+    r"""Whether an escape may be the beginning of a word, as in \times, or of a name in a path.
+
+    It may if it is a single escape before a letter in lower case, and not after a sentence's end.
+    """
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    return end - start == 2 and after.islower() and before not in _BEFORE_BREAKS
+
+
+def _is_no_escape(text: str, start: int, end: int) -> bool:
+    r"""Whether a backslash begins a command such as \times, or stands in a path of Windows."""
+    is_after_word = text[max(0, start - 1) : start].isalnum()
+    return (may_be_word(text, start, end) and not is_after_word) or is_in_path(text, start)
+
+
+def is_in_path(text: str, position: int) -> bool:
+    """Whether a backslash stands in a path of Windows: the word before it says so."""
+    before = text[max(0, position - _MAX_PATH) : position]
+    words = before.split()
+    return bool(words) and not before[-1].isspace() and _IN_PATH.match(words[-1]) is not None
+
+
+def _without_punctuation(url: str) -> str:
+    """A URL without what ends the sentence, or a bracket around it."""
+    end = len(url)
+    unopened = {close: url.count(close) - url.count(begin) for close, begin in _CLOSING.items()}
+    while end > 1:
+        last = url[end - 1]
+        if unopened.get(last, 0) > 0:
+            unopened[last] -= 1
+        elif last not in ".,;:!?…*":
+            break
+        end -= 1
+    return url[:end]
+
+
+class Occurrences:
+    """Occurrences of some strings in a text. They don't overlap: longer forms are found first.
+
+    Args:
+        text: the text to search.
+        wanted: the forms of each string that may be in the text, by the string's name.
+        parts: names of strings that count as parts of longer words and numbers too.
+
+    Attributes:
+        spans: places of each string in the text, in order, by the string's name.
+    """
+
+    def __init__(
+        self, text: str, wanted: Mapping[str, Sequence[str]], parts: Collection[str] = ()
+    ) -> None:
+        self.spans: dict[str, list[Span]] = {name: [] for name in wanted}
+        taken = bytearray(len(text))
+        forms = [(form, name) for name, forms in wanted.items() for form in forms]
+        for form, name in sorted(forms, key=lambda pair: -len(pair[0])):
+            start = text.find(form)
+            while start >= 0:
+                span = Span(start, start + len(form))
+                is_free = not any(taken[span.start : span.end])
+                if is_free and (name in parts or _is_whole(text, span)):
+                    taken[span.start : span.end] = b"\1" * len(form)
+                    self.spans[name].append(span)
+                    start = text.find(form, span.end)
+                else:
+                    start = text.find(form, start + 1)
+        for spans in self.spans.values():
+            spans.sort()
+
+
+def _is_whole(text: str, span: Span) -> bool:
+    """Whether a part of a text is not part of a longer word or number."""
+    first, last = text[span.start], text[span.end - 1]
+    if first == "\\":  # an escape, which ends before a word
+        return True
+    before = text[max(0, span.start - 2) : span.start]
+    after = text[span.end : span.end + 2]
+    if before and _are_one_word(before[-1], first):
+        return False
+    if after and (_are_one_word(last, after[0]) or (last in CURRENCIES and after[0].isdigit())):
+        return False
+    if first.isdigit() and len(before) == 2 and before[1] in ".,:/" and before[0].isdigit():
+        return False
+    return not (last.isdigit() and len(after) == 2 and after[0] in ".,:/" and after[1].isdigit())
+
+
+def _are_one_word(one: str, next_one: str) -> bool:
+    """Whether two neighbours are of one word: not if just one of them is Latin or a digit."""
+    is_same = (one < _NO_LATIN) is (next_one < _NO_LATIN)
+    return is_same and _is_word(one) and _is_word(next_one)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

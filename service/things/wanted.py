@@ -1,0 +1,342 @@
+"""The strings that the translation of a sentence needs, and those that a candidate lacks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from model.bundle.spans import Span
+from service.glossaries.glossary import TermMatch
+from service.things.edits import Edit
+from service.things.thing_forms import forms_of
+from service.things.things import Form, Occurrences, Thing
+from service.things.times import NOON, writes_24_hours
+from service.translation.links import Link
+
+_CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
+_NO_BREAK_SPACES = frozenset("\u00a0\u202f")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        links: links from characters of the sentence to characters of the translation.
+    """
+
+    text: str
+    links: Sequence[Link] = ()
+
+    def linked(self, source: Span) -> list[Span]:
+        """The places of the words that translate a part of the sentence, in order."""
+        return sorted(
+            link.target
+            for link in self.links
+            if link.source.start < source.end and source.start < link.source.end
+        )
+
+
+@dataclass(frozen=True)
+class Need:
+    """A string of a sentence that its translation has to contain.
+
+    Attributes:
+        spans: places of the string in the sentence.
+        forms: correct forms in the translation; the first is the one to put there.
+        wrong: forms that models write by mistake; they are replaced by the first correct form.
+        may_repeat: whether the translation may have the string more often than the sentence.
+        repeats_words: whether only forms in words may be there more often, not digits.
+        puts: the string to put for each place; empty for the first form.
+        given: the string that the model reads instead; None for the string itself, or a stand-in.
+        is_capitals: whether another word in capitals may take its place.
+        written: spellings of the string in the sentence, if several: $5 and 5 $.
+    """
+
+    spans: tuple[Span, ...]
+    forms: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
+    may_repeat: bool = False
+    repeats_words: bool = False
+    puts: tuple[str, ...] = ()
+    given: str | None = None
+    is_capitals: bool = False
+    written: tuple[str, ...] = ()
+
+    def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
+        """The need with the places where the sentence writes the same string in another way."""
+        written = (*(self.written or (name,)), other)
+        return replace(self, spans=tuple(sorted(self.spans + spans)), written=written)
+
+
+class Needs:
+    """The needs of a sentence, and how far a candidate meets them.
+
+    Args:
+        needs: the needs, each by a name.
+        text: the sentence, if the names are strings of it. What is counted in a translation is
+            counted in the sentence in the same way, so that a copy of the sentence meets all needs.
+    """
+
+    def __init__(self, needs: dict[str, Need], text: str | None = None) -> None:
+        self._needs = needs
+        self._wanted = {name: need.forms for name, need in needs.items()}
+        self._parts: frozenset[str] = frozenset()  # of words: "%s" of "%s4"
+        self._least = self._most = {name: len(need.spans) for name, need in needs.items()}
+        if text is not None:
+            self._count(text)
+        self._found: dict[str, dict[str, list[Span]]] = {}  # by translation: asked for many times
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._needs)
+
+    def _count(self, text: str) -> None:
+        names = {name: need.written or (name,) for name, need in self._needs.items()}
+        found = Occurrences(text, names).spans
+        few = [name for name, spans in found.items() if len(spans) < self._least[name]]
+        if few:
+            self._parts = frozenset(few)
+            found = Occurrences(text, names, self._parts).spans
+        counts = self._least
+        self._least = {name: min(count, len(found[name])) for name, count in counts.items()}
+        self._most = {name: max(count, len(found[name])) for name, count in counts.items()}
+
+    def given(self) -> dict[Span, str]:
+        """The strings that the model reads instead of parts of the sentence, by place."""
+        needs = self._needs.values()
+        return {span: need.given for need in needs if need.given for span in need.spans}
+
+    def preferred(self) -> dict[Span, str]:
+        """The form to put for each part of the sentence, by place."""
+        needs = self._needs.values()
+        return {span: need.forms[0] for need in needs for span in need.spans}
+
+    def found(self, candidate: Candidate) -> dict[str, list[Span]]:
+        """The places in a candidate that meet each need, by the need's name."""
+        text = candidate.text
+        if text not in self._found:
+            self._found[text] = Occurrences(text, self._wanted, self._parts).spans
+        return self._found[text]
+
+    def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
+        """The places of each need in the sentence, and those in a candidate."""
+        for name, spans in self.found(candidate).items():
+            yield self._needs[name].spans, spans
+
+    def num_wrong(self, candidate: Candidate) -> int:
+        """The number of strings that a candidate lacks, or has too often."""
+        found = self.found(candidate)
+        num_missing = sum(max(0, self._num_missing(name, found, candidate)) for name in self._needs)
+        return num_missing + len(self.repeated(candidate))
+
+    def _num_missing(self, name: str, found: dict[str, list[Span]], candidate: Candidate) -> int:
+        need = self._needs[name]
+        count = self._least[name] - len(found[name])
+        if count > 0 and need.is_capitals:  # NATO can be OTAN, and an emphasised word translated
+            wanted = sum(len(each.spans) for each in self._needs.values() if each.is_capitals)
+            return min(count, wanted - len(_CAPITALS.findall(candidate.text)))
+        return count
+
+    def repeated(self, candidate: Candidate) -> list[str]:
+        """The names of needs that a candidate meets too often, once for each surplus string.
+
+        Small numbers in words may be articles: "ein" can be "one" or "a".
+        """
+        repeated = []
+        for name, spans in self.found(candidate).items():
+            need = self._needs[name]
+            if need.may_repeat:
+                if not need.repeats_words:
+                    continue
+                spans = [s for s in spans if any(map(str.isdigit, candidate.text[slice(*s)]))]
+            repeated += [name] * (len(spans) - self._most[name])
+        return repeated
+
+    def missing(self, candidate: Candidate) -> list[tuple[Span, str]]:
+        """The places in the sentence of strings that a candidate lacks, with the strings to put."""
+        found, missing = self.found(candidate), []
+        for name, need in self._needs.items():
+            count = self._num_missing(name, found, candidate)
+            if count > 0:
+                met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
+                puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
+                missing += [
+                    (span, puts.get(span, need.forms[0]))
+                    for span in sorted(met, key=met.__getitem__)[:count]
+                ]
+        return sorted(missing)
+
+    @staticmethod
+    def _is_met(span: Span, found: Sequence[Span], candidate: Candidate) -> bool:
+        return any(
+            linked.start < there.end and there.start < linked.end
+            for linked in candidate.linked(span)
+            for there in found
+        )
+
+    def in_place(self, candidate: Candidate) -> Iterator[Edit]:
+        """Edits that correct wrong forms in their places: letter case, separators, other hours."""
+        found = self.found(candidate)
+        taken = [span for spans in found.values() for span in spans]
+        for name, need in self._needs.items():
+            count = self._num_missing(name, found, candidate)
+            put = need.forms[0]
+            wrong = need.wrong or _other_cases(candidate.text, need.forms[0])
+            if count <= 0 or not wrong:
+                continue
+            for span in Occurrences(candidate.text, {name: wrong}).spans[name][:count]:
+                if not any(span.start < other.end and other.start < span.end for other in taken):
+                    taken.append(span)
+                    yield Edit(without_double_stop(candidate.text, span, put), put)
+
+    def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
+        """A candidate with the no-break spaces of the sentence, which models write as plain spaces.
+
+        Only a space after a needed string is changed, such as one between a number and its unit.
+        """
+        if not any(space in text for space in _NO_BREAK_SPACES):
+            return candidate
+        characters = list(candidate.text)
+        for name, spans in self.found(candidate).items():
+            spaces = {text[span.end : span.end + 1] for span in self._needs[name].spans}
+            if len(spaces) == 1 and spaces <= _NO_BREAK_SPACES:
+                [space] = spaces
+                for _, end in spans:
+                    is_plain = candidate.text[end : end + 1] == " "
+                    if is_plain and not candidate.text[end - 1].isalpha():  # 5 can become "fünf"
+                        characters[end] = space
+        return replace(candidate, text="".join(characters))
+
+    def surplus(self, candidate: Candidate) -> Iterator[Edit]:
+        """Edits that remove surplus strings, each with the space before it."""
+        for name, spans in self.found(candidate).items():
+            need = self._needs[name]
+            for span in () if need.may_repeat else spans[self._most[name] :]:
+                has_space = candidate.text[span.start - 1 : span.start] == " "
+                yield Edit(Span(span.start - has_space, span.end), "")
+
+
+def thing_needs(
+    text: str,
+    things: Sequence[Thing],
+    source: str,
+    target: str,
+    terms: str = "",
+    built: Mapping[Span, str] = MappingProxyType({}),
+) -> Needs:
+    """The needs of things.
+
+    Args:
+        text: the sentence.
+        things: the things of the sentence.
+        source: BCP-47 code of the sentence.
+        target: BCP-47 code of the translation.
+        terms: the translations of the sentence's terms. A thing that is part of one may be in the
+            translation more often than in the sentence.
+        built: strings to put into the translation for some things, by the thing's place.
+    """
+    places: dict[str, list[Thing]] = {}
+    for thing in things:
+        places.setdefault(thing.text, []).append(thing)
+    num_times = sum(thing.form is Form.TIME for thing in things)
+    needs: dict[str, Need] = {}
+    amounts: dict[str, str] = {}  # the name of the need by each form of an amount
+    for name, same in places.items():
+        if name in NOON and not writes_24_hours(target):
+            continue  # a word like others
+        spans = tuple(thing.span for thing in same)
+        if same[0].span in built:
+            put = built[same[0].span]
+            is_one = list(built.values()).count(put) == len(spans)
+            needs[name] = Need(spans, (put,), may_repeat=not is_one)
+            continue
+        forms = forms_of(same[0], source, target)
+        if same[0].form is Form.AMOUNT:
+            first = next((amounts[form] for form in forms.right if form in amounts), name)
+            if first != name:
+                needs[first] = needs[first].joined(first, name, spans)
+                continue
+            amounts.update(dict.fromkeys(forms.right, name))
+        is_other_time = same[0].form is Form.TIME and num_times > 1
+        needs[name] = Need(
+            spans,
+            forms.right,
+            () if is_other_time else forms.wrong,
+            may_repeat=not forms.is_exact or name in terms,
+            repeats_words=not forms.is_exact and name not in terms,
+            given=forms.given,
+            is_capitals=same[0].form is Form.ACRONYM,
+        )
+    return Needs(needs, text)
+
+
+def term_needs(matches: Sequence[TermMatch]) -> Needs:
+    """The needs of terms."""
+    counts = Counter(match.entry.source for match in matches)
+    needs = {}
+    for source in counts:
+        same = [match for match in matches if match.entry.source == source]
+        needs[source] = Need(
+            tuple(match.span for match in same),
+            same[0].accepted,
+            may_repeat=True,
+            puts=tuple(match.form for match in same),
+        )
+    return Needs(needs)
+
+
+def paired(
+    matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
+) -> list[tuple[TermMatch, Span]]:
+    """Each occurrence of a term with the place of its translation; all occurrences, or none.
+
+    Args:
+        matches: occurrences of the term in the sentence.
+        places: places of the term's translations in the candidate.
+        candidate: the translation; its links decide which place belongs to which occurrence.
+    """
+    if len(matches) != len(places):
+        return []
+    linked = [
+        [place for place in places if any(overlap(place, s) for s in candidate.linked(m.span))]
+        for m in matches
+    ]
+    if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
+        linked = [[place] for place in places]  # in the order of the sentence
+    return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
+
+
+def without_double_stop(text: str, span: Span, put: str) -> Span:
+    """The part of a text that a string replaces, so that no full stop is doubled after it.
+
+    Args:
+        text: the text.
+        span: the place of the part.
+        put: the string that replaces it.
+    """
+    doubles = put.endswith(".") and text[span.end : span.end + 1] == "."
+    return Span(span.start, span.end + doubles)
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two parts have a character in common."""
+    return one.start < other.end and other.start < one.end
+
+
+def _other_cases(text: str, wanted: str) -> tuple[str, ...]:
+    """Ways in which a text writes a string in another letter case."""
+    lower, start = text.lower(), 0
+    if len(lower) != len(text) or not any(map(str.isalpha, wanted)):
+        return ()
+    found = []
+    while (start := lower.find(wanted.lower(), start)) >= 0:
+        written = text[start : start + len(wanted)]
+        if written != wanted:
+            found.append(written)
+        start += len(wanted)
+    return tuple(dict.fromkeys(found))
