@@ -47,9 +47,9 @@ def translate(
         ),
     ] = None,
     exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Search the whole vocabulary, without a shortlist; slower."),
-    ] = False,
+        bool | None,
+        typer.Option(help="Search the whole vocabulary, without a shortlist; slower."),
+    ] = None,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -91,7 +91,7 @@ def translate(
             "--line-breaks: standard input is translated line by line; give the text as an "
             "argument, or translate a file with `dragoman translate-file`"
         )
-    search = replace(options["search"], length_penalty=length_penalty, exact=exact or None)
+    search = replace(options["search"], length_penalty=length_penalty, exact=exact)
     if search.beam_size is not None and (n_best or 0) > search.beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:

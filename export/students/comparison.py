@@ -36,6 +36,7 @@ _NEAR_TIE = 0.2
 _MOST_STEPS = 2000  # of the search for one translation
 NUM_SENTENCES = 200  # of a whole comparison
 _MOST_WORDS = 12  # of a sentence that is drawn
+_MOST_DRAWN = 1000  # some may be too long
 _LEAST_LIMIT = 2  # times the source's tokens, after which the engine may cut a translation
 
 
@@ -106,12 +107,16 @@ class FxtranslateComparison:
         With `more`, sentences that are drawn from their words make them `NUM_SENTENCES`.
         """
         covered = [text for text in sentences if self._is_covered(text)]
+        if not more or len(covered) >= NUM_SENTENCES:
+            return covered
         words = [word for word in " ".join(sentences).split() if self._is_covered(word)]
-        if more and words:
-            draw = np.random.default_rng(0)
-            while len(covered) < NUM_SENTENCES:
-                covered.append(" ".join(draw.choice(words, draw.integers(1, _MOST_WORDS + 1))))
-        return covered
+        draw = np.random.default_rng(0)
+        for _ in range(_MOST_DRAWN if words else 0):
+            chosen = draw.integers(len(words), size=draw.integers(1, _MOST_WORDS + 1))
+            text = " ".join(words[i] for i in chosen)
+            if len(self.tokenizer.encode(text)) < self.model.config.num_source_positions:
+                covered.append(text)
+        return covered[:NUM_SENTENCES]
 
     def _is_covered(self, text: str) -> bool:
         tokens = self.tokenizer.encode(text)

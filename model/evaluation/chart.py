@@ -96,9 +96,10 @@ class Chart:
         return "\n".join(lines)
 
     def _drawable(self) -> list[Series]:
-        """The series without the points that a logarithmic axis has no place for."""
+        """The series without the points that an axis has no place for."""
+        least = 0.0 if self.log_y else -math.inf
         kept = (
-            replace(one, points=[(x, y) for x, y in one.points if not self.log_y or y > 0])
+            replace(one, points=[(x, y) for x, y in one.points if least < y < math.inf])
             for one in self.series
         )
         return [one for one in kept if one.points]

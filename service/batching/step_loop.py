@@ -33,7 +33,7 @@ from service.batching.records import EngineRequest, Finished, RequestEntry, requ
 from service.batching.scheduler import Scheduler
 from service.domain.plan import ScoreItem, Scorer, StepOutput, TargetScore
 from service.domain.requests import ScoringRequest
-from service.errors import DragomanError
+from service.errors import DragomanError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +108,14 @@ class StepLoop(abc.ABC):
         self._commands.put(lambda: self._cancel(request_id, error))
 
     async def prepare_scoring(self, graph: str) -> None:
-        """Load a graph of the scorer, "scoring" or "attention", on another thread."""
-        assert self._scorer is not None, "the model can't score"
-        await asyncio.to_thread(self._scorer.prepare, graph)
+        """Load a graph of the scorer, "scoring" or "attention", on another thread.
+
+        Raises:
+            UnavailableError: the loop has ended.
+        """
+        if (scorer := self._scorer) is None:
+            raise UnavailableError("the step loop has ended")
+        await asyncio.to_thread(scorer.prepare, graph)
 
     def stop(self) -> None:
         """End after the step in flight, even if requests are left."""

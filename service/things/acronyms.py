@@ -25,8 +25,8 @@ will win with woman won word work world worse worst would wow wrong wto ww wwi w
 year yes yet you your yours zero
 """
 _WORDS = frozenset(_TRANSLATED.split())
-# Of these, those that also say a sound: la la la.
-_SOUNDS = frozenset(["hey", "hi", "la", "oh", "wow", "yeah"])
+# Of these, those that also say a sound: la la la, he he he.
+_SOUNDS = frozenset(["a", "ai", "do", "he", "hey", "hi", "la", "oh", "wow", "yeah"])
 
 
 def is_acronym(word: str) -> bool:

@@ -82,13 +82,13 @@ def surplus_run(source: str, text: str) -> Span | None:
 def lost_run(source: str, text: str) -> Span | None:
     """The run of sounds that makes up most of a source, if a translation has less than half of it.
 
-    It is not lost if the translation repeats a word of its own: "sehr sehr sehr gut" can be
-    "very very good".
+    Several words are not lost if the translation repeats a word of its own: "sehr sehr sehr gut"
+    can be "very very good".
     """
     own = _longest(source)
     if own is None or own.length * 5 < len(source.strip()) * 3 or own_run(source) is None:
         return None
-    twice = _TWICE.search(text)
+    twice = _TWICE.search(text) if len(_TOKEN.findall(source[slice(*own.span)])) > 1 else None
     if twice and twice[1].lower() not in _TOKEN.findall(source.lower()):
         return None
     found = _longest(text)

@@ -213,7 +213,14 @@ def test_repetition_is_cut_to_that_of_the_source() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["La la la", "hey hey hey", "hahahaha", "Tick tock tick tock tick tock", "Yada yada yada"],
+    [
+        "La la la",
+        "hey hey hey",
+        "hahahaha",
+        "He he he he",
+        "Tick tock tick tock tick tock",
+        "Yada yada yada",
+    ],
 )
 def test_a_sound_that_is_lost_is_put_back(said: str) -> None:
     assert own_run(f"{said}!") == lost_run(f"{said}!", "Lachen!") == (0, len(said))
@@ -237,6 +244,7 @@ def test_other_words_that_a_sentence_repeats_are_no_loss(source: str, text: str)
 def test_words_that_are_repeated_in_the_other_language_are_not_lost() -> None:
     assert lost_run("Sehr sehr sehr gut.", "Very very good.") is None
     assert lost_run("Sehr sehr sehr gut.", "Very good.") is not None
+    assert lost_run("Hahahahahahaha", "Das ist sehr sehr schlecht.") is not None
     assert lost_run("Blah blah blah, blah blah.", "Blah blah.") is not None
 
 
