@@ -146,13 +146,13 @@ def _saturated(
     scales = parts.repeat_interleave(linear.out_features // len(parts))
     weights = (linear.weight / scales[:, None]).round().int()  # [out, in]
     bias = dict(linear.named_parameters()).get("bias", torch.zeros(()))
+    shift = 127  # makes inputs unsigned
+    surplus = shift * weights.sum(-1)
     rows = []
     for row in (given[0] / steps.states).round().int().flatten(end_dim=-2):
-        pairs = (
-            ((row + 127) * weights).reshape(len(weights), -1, 2).sum(-1).clamp(-(2**15), 2**15 - 1)
-        )
-        products = pairs.sum(-1) - 127 * weights.sum(-1)
-        rows.append(products * scales * steps.states + bias)
+        pairs = ((row + shift) * weights).reshape(len(weights), -1, 2).sum(-1)
+        sums = pairs.clamp(-(2**15), 2**15 - 1).sum(-1) - surplus
+        rows.append(sums * scales * steps.states + bias)
     return torch.stack(rows).reshape(*given[0].shape[:-1], -1)
 
 

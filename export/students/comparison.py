@@ -112,11 +112,13 @@ class FxtranslateComparison:
         words = [word for word in " ".join(sentences).split() if self._is_covered(word)]
         draw = np.random.default_rng(0)
         for _ in range(_MOST_DRAWN if words else 0):
+            if len(covered) == NUM_SENTENCES:
+                break
             chosen = draw.integers(len(words), size=draw.integers(1, _MOST_WORDS + 1))
             text = " ".join(words[i] for i in chosen)
             if len(self.tokenizer.encode(text)) < self.model.config.num_source_positions:
                 covered.append(text)
-        return covered[:NUM_SENTENCES]
+        return covered
 
     def _is_covered(self, text: str) -> bool:
         tokens = self.tokenizer.encode(text)
