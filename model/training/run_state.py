@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.data.differences import first_difference
 from model.data.recipe import STATE_FILE
+from model.network.checkpoint import CheckpointError, load_checkpoint
 from model.network.transformer import Transformer
 from model.training.optimization import Optimizers
 
@@ -141,6 +142,25 @@ def restore_state(
     optimizer.load_state_dict(state["optimizer"])
     set_random_state(state["random"][rank], device)
     return Progress(**state["progress"])
+
+
+def take_weights(model: Transformer, folder: Path) -> None:
+    """Give `model` the weights of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another network (dropout may differ).
+    """
+    checkpoint = load_checkpoint(folder)
+    theirs, ours = (
+        {name: value for name, value in asdict(config).items() if "dropout" not in name}
+        for config in (checkpoint.config, model.config)
+    )
+    changed = first_difference(theirs, ours)
+    if changed is not None:
+        raise CheckpointError(
+            f"optimization.init_from: {folder} is of another network: model.{changed}"
+        )
+    model.load_state_dict(checkpoint.model.state_dict())
 
 
 def forget_old_checkpoints(output: Path, keep: int) -> None:

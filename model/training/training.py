@@ -47,6 +47,7 @@ from model.training.run_state import (
     restore_state,
     save_state,
     set_random_state,
+    take_weights,
 )
 from model.training.signals import on_stop_signal
 
@@ -87,8 +88,7 @@ class Trainer:
         config = recipe.model_config_for(self.data.tokenizer.vocab_size)
         self.model = Transformer(config).to(self.device)
         if recipe.optimization.init_from is not None:
-            start = load_checkpoint(recipe.optimization.init_from)
-            self.model.load_state_dict(start.model.state_dict())
+            take_weights(self.model, recipe.optimization.init_from)
         self.optimizer = make_optimizer(self.model, recipe.optimization, self.device)
         # Not before: every process starts from the same weights, but drops out others of them.
         torch.manual_seed(recipe.optimization.seed + self.processes.rank)

@@ -19,7 +19,7 @@ from model.data.packed_corpus import PackError, changed_recipe, pack, read_piece
 from model.data.recipe import load_recipe
 from model.data.recipe_sections import Optimization
 from model.data.training_data import load_training_data
-from model.network.checkpoint import load_checkpoint
+from model.network.checkpoint import CheckpointError, load_checkpoint
 from model.network.transformer import Transformer
 from model.training.averaging import average_checkpoints
 from model.training.optimization import SmoothedLoss, learning_rate, projected_cross_entropy
@@ -156,6 +156,17 @@ def test_a_new_run_starts_from_the_checkpoint_that_init_from_names(corpus: Path)
     recipe = load_recipe(write_recipe(corpus, "second", init_from=start))
     trainer = Trainer(recipe, device="cpu")
     assert_equal_weights(final_weights(corpus / "first"), trainer.model.state_dict())
+
+
+def test_weights_of_another_network_are_refused_by_name(corpus: Path) -> None:
+    Trainer(load_recipe(write_recipe(corpus, "first")), device="cpu").run()
+    path = write_recipe(corpus, "second", init_from=str(corpus / "first" / "final"))
+    text = path.read_text()
+    path.write_text(text.replace("[model]", "[model]\ndropout = 0.3"))
+    Trainer(load_recipe(path), device="cpu")
+    path.write_text(text.replace("[model]", '[model]\nnorm = "pre"'))
+    with pytest.raises(CheckpointError, match=r"init_from: .*model\.norm \(post, now pre\)"):
+        Trainer(load_recipe(path), device="cpu")
 
 
 def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path) -> None:
