@@ -34,6 +34,7 @@ _OPUS_SWEEP = Sweep(
     sweep_settings((8, 16, 32), (0.0, 5.0), isas_here("", "AVX512")),
     (Round(5.0, 1.5, 2), Round(10.0, 4.0, 1)),
 )
+_SHIPPED_SECONDS = 20.0  # of Poisson arrivals, hundreds a second
 
 SMOKE = dataclasses.replace(
     ENGINE,
@@ -50,14 +51,17 @@ SMOKE = dataclasses.replace(
 
 def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurement]:
     """The measurements of the table, in order."""
-    speed, shipped = (lazily(plan, output, models, name, "int8") for name in models.names)
     is_smoke = len(plan.sweep.settings) == 1
+    shipped_plan = plan if is_smoke else dataclasses.replace(plan, open_seconds=_SHIPPED_SECONDS)
     opus_plan = plan if is_smoke else dataclasses.replace(plan, sweep=_OPUS_SWEEP)
-    opus = lazily(opus_plan, output, models, OPUS, "int8")
+    speed, shipped, opus = (
+        lazily(one, output, models, name, "int8")
+        for one, name in zip((plan, shipped_plan, opus_plan), (*models.names, OPUS), strict=True)
+    )
     return [
         *loads_of("", speed, (table.ALONE, table.FEW, table.MANY, table.BEAMS)),
         Measurement(table.IN_PROCESS, lambda: _in_process(speed())),
-        *loads_of("shipped-", shipped, (table.ALONE, table.FEW, table.MANY)),
+        *loads_of("shipped-", shipped, (table.ALONE, table.FEW, table.MANY, table.SHIPPED_OPEN)),
         Measurement("capacity", lambda: _capacity(speed())),
         *loads_of("", speed, [table.OPEN]),
         *loads_of("opus-", opus, (table.ALONE, table.FEW, table.MANY)),

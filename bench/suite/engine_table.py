@@ -28,6 +28,7 @@ FEW = Load(concurrency=8)
 MANY = Load(concurrency=64)
 BEAMS = Load(concurrency=16, beam_size=4)
 OPEN = Load(share=MAIN_SHARE)
+SHIPPED_OPEN = Load(share=0.65)
 
 # With more failures than lie above a p99, the p99 would be infinite.
 _MOST_FAILED = 0.01
@@ -105,6 +106,7 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
         _open(cells),
         _capacity(directory / "capacity" / base),
         *_greedy(shipped, _SHIPPED),
+        *_shipped_open(cells_of(shipped)),
         _engine_loop(inside),
         _front(inside, cells),
         _memory(cells),
@@ -216,6 +218,17 @@ def _of_runs(row: Row, cells: Sequence[Cell], load: Load, figure: str) -> Row:
 def _open(cells: Sequence[Cell]) -> Row:
     row = Row("Poisson at 80 % of CTranslate2's capacity: p99", 0.4, 0.2, more_is_better=False)
     return _late(row, cells, OPEN)
+
+
+def _shipped_open(cells: Sequence[Cell]) -> list[Row]:
+    name = "Poisson at 65 % of CTranslate2's capacity, included model"
+    half = Row(f"{name}: median latency", 1.0, 0.6, more_is_better=False)
+    late = Row(f"{name}: p99", 1.0, 0.6, more_is_better=False)
+    pair = _pair(cells, SHIPPED_OPEN)
+    if pair is not None:
+        ours, theirs = (filter(None, [cell.latency.at(50)]) for cell in pair)
+        half = _checked(_compared(half, ours, theirs, format_seconds), pair)
+    return [half, _late(late, cells, SHIPPED_OPEN)]
 
 
 def _late(row: Row, cells: Sequence[Cell], load: Load) -> Row:

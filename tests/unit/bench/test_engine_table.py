@@ -117,6 +117,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
         made.add(load, "ctranslate2", [0.2] * 200, model="opus", rate=50.0)
         made.add(load, "dragoman", [0.1] * 400, model="shipped")
         made.add(load, "ctranslate2", [0.2] * 200, model="shipped", rate=50.0)
+    made.add("open-65pct", "dragoman", [0.1] * 1000, model="shipped")
+    made.add("open-65pct", "ctranslate2", [0.2] * 1000, model="shipped")
     made.add_trial("dragoman", 40.0, 0.1)
     made.add_trial("dragoman", 60.0, 0.9)
     made.add_trial("ctranslate2", 20.0, 0.1)
@@ -138,6 +140,8 @@ def test_every_row_is_the_ratio_of_what_was_measured(report: Report) -> None:
         RATE,  # capacity: what broke its promise does not count
         *GREEDY,
         None,
+        LATENCY,  # median and p99 of the included model's open loop
+        LATENCY,
         pytest.approx(0.95),  # the worst of the numbers of rows
         # 100,000 tokens in twice the run's seconds of CPU, against 5,500 for each.
         pytest.approx(100_000 / 16 / 5_500),
@@ -172,7 +176,7 @@ def test_floors_and_aims() -> None:
 
 def test_what_was_not_measured_has_a_line_all_the_same(tmp_path: Path) -> None:
     rows = Report(tmp_path).rows()
-    assert len(rows) == 18
+    assert len(rows) == 20
     assert {row.verdict for row in rows} == {"not measured"}
 
 
