@@ -26,6 +26,7 @@ _FACTOR = 2.75
 # Beyond this mean difference, of rounding the weights alone, int8 is no precision for a network:
 # twelve times that of the included model.
 _MOST = 0.2
+_NOISE = 1e-4  # of a step, of which an input has up to 127: a float32 has 7 digits
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,14 @@ def _best(
 
 
 @contextlib.contextmanager
-def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Iterator[None]:
+def rounded_inputs(
+    model: Transformer, steps: Mapping[str, FixedSteps], noise: torch.Generator | None = None
+) -> Iterator[None]:
     """Round the inputs of linear maps to 8 bits by prescribed steps, as int8 graphs do.
 
     Args:
         steps: prescribed steps by names of maps; other maps stay as they are.
+        noise: moves each input by up to `_NOISE` steps first, as sums in another order do.
     """
     handles = []
     for name, module in model.named_modules():
@@ -106,7 +110,10 @@ def rounded_inputs(model: Transformer, steps: Mapping[str, FixedSteps]) -> Itera
             def rounded(
                 _: nn.Module, given: tuple[Tensor, ...], step: float = step
             ) -> tuple[Tensor, ...]:
-                return ((given[0] / step).round().clamp(-127, 127) * step,)
+                inputs = given[0] / step
+                if noise is not None:
+                    inputs += _NOISE * (2 * torch.rand(inputs.shape, generator=noise) - 1)
+                return (inputs.round().clamp(-127, 127) * step,)
 
             handles.append(module.register_forward_pre_hook(rounded))
     try:

@@ -44,3 +44,19 @@ def test_sums_of_two_products_that_do_not_fit_saturate() -> None:
     assert product([127, 127], [127, 127], saturated=True) == expected
     # In two pairs, nothing saturates.
     assert product([127, 0, 127], [127, 0, 127], saturated=True) == 2 * 127 * 127
+
+
+def test_noise_decides_only_between_the_two_steps_that_an_input_lies_between() -> None:
+    model = random_model(tiny_config())
+    linear = model.get_submodule(NAME)
+    assert isinstance(linear, torch.nn.Linear)
+    given = torch.zeros(1, linear.in_features)
+    given[0, :2] = STATES_STEP * torch.tensor([1.5, 1.2])
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        linear.bias.zero_()
+        linear.weight.zero_()
+        linear.weight[0, 0] = linear.weight[1, 1] = 1.0
+        with rounded_inputs(model, {NAME: FixedSteps((1.0,), STATES_STEP)}, noise):
+            found = {tuple((linear(given)[0, :2] / STATES_STEP).tolist()) for _ in range(50)}
+    assert found == {(1.0, 1.0), (2.0, 1.0)}
