@@ -1,0 +1,212 @@
+"""Turns a pre-norm network into a post-norm one that computes nearly the same.
+
+    python -m model.training.post_norm CHECKPOINT OUTPUT --text SOURCES TRANSLATIONS
+
+Engines of Firefox's models have post-norm networks only, which learn slowly from the start. A
+sublayer of pre-norm computes r + f(LN(r)), one of post-norm LN(h + g(h)). With h = LN(r) and
+g = f / s, where s is the standard deviation of r within a position, both are the same but for a
+factor that LN removes. Here s is a constant, the median over the positions of some text. The gain
+and bias of an LN become part of the matrices that read from it; the last LN keeps them. A training
+of some minutes makes up for the rest.
+
+The result has the conventions of Firefox's models: their positions, a first input of zeros in the
+decoder, and a bias of the vocabulary, which is zero.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.bundle.config import STUDENT, ConfigError
+from model.network.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from model.network.layers import Decoder, Encoder
+from model.network.transformer import Transformer
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Token ids of a source, which end with EOS, and of its translation, which begin with BOS."""
+
+_REQUIRED = {
+    "norm": "pre",
+    "decoder": "ssru",
+    "positions": "sinusoidal",
+    "encoder_attention": "full",
+    "cross_attention": "full",
+    "embedding_norm": False,
+}
+# Matrices whose columns, and those whose rows, are a state's.
+_READERS = {"query", "key", "value", "inner", "candidate", "forget"}
+_WRITERS = {"output", "outer", "candidate", "forget"}
+
+
+def post_norm(network: Transformer, pairs: Sequence[Pair]) -> Transformer:
+    """The post-norm network, on the same device, in evaluation mode.
+
+    Raises:
+        ValueError: the network is of another kind, or there is no pair.
+    """
+    for name, wanted in _REQUIRED.items():
+        if (value := getattr(network.config, name)) != wanted:
+            raise ValueError(f"model.{name} has to be {wanted!r}, not {value!r}")
+    if not pairs:
+        raise ValueError("there is no pair of sentences to measure states with")
+    folded = copy.deepcopy(network).eval()
+    widths = _widths(folded, pairs)
+    with torch.no_grad():
+        for stack in (folded.encoder, folded.decoder):
+            _fold(stack, widths)
+    made = Transformer(dataclasses.replace(network.config, norm="post", **STUDENT))
+    order = _marian_order(network.config.d_model)
+    weights = {
+        name: _reordered(name, tensor, order)
+        for name, tensor in folded.state_dict().items()
+        if "final_norm" not in name
+    }
+    bias = torch.zeros(network.config.vocab_size)
+    made.load_state_dict({"output_projection.bias": bias, **weights})
+    return made.to(next(network.parameters()).device).eval()
+
+
+def _sublayers(
+    stack: Encoder | Decoder,
+) -> Iterator[tuple[nn.LayerNorm, list[nn.Linear], list[nn.Linear]]]:
+    """The norm of each sublayer, the matrices that read from it, those that scale its result."""
+    for layer in stack.each_layer():
+        for name, sublayer in layer.named_children():
+            norm = getattr(layer, f"{name}_norm", None)
+            if norm is None:
+                continue
+            linears = {k: one for k, one in sublayer.named_children() if isinstance(one, nn.Linear)}
+            of_memory = {"key", "value"} if name == "cross_attention" else set()
+            readers = [one for key, one in linears.items() if key in _READERS - of_memory]
+            # The gate scales nothing: the unit's output is proportional to its candidate.
+            writers = [one for key, one in linears.items() if key in _WRITERS - {"forget"}]
+            yield norm, readers, writers
+
+
+@torch.no_grad()
+def _widths(network: Transformer, pairs: Sequence[Pair]) -> dict[nn.LayerNorm, float]:
+    """For each norm, the median standard deviation of the states [D] that it reads."""
+    found: dict[nn.LayerNorm, list[Tensor]] = {}
+
+    def measure(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(norm, nn.LayerNorm)
+        found.setdefault(norm, []).append(inputs[0].std(dim=-1, correction=0).flatten())
+
+    norms = [one for one in network.modules() if isinstance(one, nn.LayerNorm)]
+    hooks = [norm.register_forward_pre_hook(measure) for norm in norms]
+    for pair in pairs:
+        network(*_tensors(network, pair))
+    for hook in hooks:
+        hook.remove()
+    return {norm: torch.cat(parts).median().item() for norm, parts in found.items()}
+
+
+def _fold(stack: Encoder | Decoder, widths: dict[nn.LayerNorm, float]) -> None:
+    """Change a stack's matrices and norms, which then belong to a post-norm network."""
+    assert stack.final_norm is not None
+    last = None
+    for index, (norm, readers, writers) in enumerate(_sublayers(stack)):
+        for linear in readers:
+            if linear.bias is not None:
+                linear.bias.add_(linear.weight @ norm.bias)
+            linear.weight.mul_(norm.weight)
+            if index == 0:  # no norm comes before: the embeddings are read as they are
+                linear.weight.sub_(linear.weight.mean(dim=1, keepdim=True))
+                linear.weight.div_(widths[norm])
+        for linear in writers if index else ():
+            for parameter in linear.parameters():
+                parameter.div_(widths[norm])
+        norm.reset_parameters()
+        last = norm
+    assert last is not None
+    last.load_state_dict(stack.final_norm.state_dict())
+
+
+def _marian_order(d_model: int) -> Tensor:
+    """Columns of the paper's positions in the order of Marian's: all sines, then all cosines."""
+    return torch.arange(d_model).reshape(-1, 2).T.flatten()
+
+
+def _reordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
+    """A parameter with its states' columns in another order."""
+    part, kind = name.split(".")[-2:]
+    if kind == "weight" and (part in _READERS or "embedding" in part or "projection" in part):
+        tensor = tensor[..., order]
+    if part in _WRITERS or part.endswith("_norm"):
+        tensor = tensor[order]
+    return tensor
+
+
+def _tensors(network: Transformer, pair: Pair) -> tuple[Tensor, Tensor]:
+    device = next(network.parameters()).device
+    source, target = (torch.tensor([ids], device=device) for ids in pair)
+    return source, target
+
+
+# --- command --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def loss_of(network: Transformer, pairs: Sequence[Pair]) -> float:
+    """Mean cross-entropy of a target token after the first, in nats."""
+    losses = []
+    for pair in pairs:
+        source, target = _tensors(network, pair)
+        logits = network(source, target[:, :-1])[0]
+        losses.append(F.cross_entropy(logits, target[0, 1:], reduction="none"))
+    return torch.cat(losses).mean().item()
+
+
+def _pairs(checkpoint: Checkpoint, text: tuple[Path, Path], count: int) -> list[Pair]:
+    sides = [file.read_text(encoding="utf-8").split("\n") for file in text]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(f"{text[0]} and {text[1]} have different numbers of lines")
+    tokenizer, config = checkpoint.tokenizer, checkpoint.config
+    pairs: list[Pair] = [
+        (
+            [*tokenizer.encode(source), config.eos_id],
+            [config.bos_id, *tokenizer.encode(target), config.eos_id],
+        )
+        for source, target in zip(*sides, strict=True)
+        if source and target
+    ]
+    return [pair for pair in pairs if max(map(len, pair)) <= config.max_positions][:count]
+
+
+def main(
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint of a pre-norm network, or a run.")],
+    output: Annotated[Path, typer.Argument(help="The checkpoint to write.")],
+    text: Annotated[tuple[Path, Path], typer.Option(help="Sources and translations, a line each.")],
+    count: Annotated[int, typer.Option(min=1, help="Number of pairs that are used.")] = 200,
+) -> None:
+    """Write the post-norm network, to be trained for some minutes."""
+    try:
+        found = load_checkpoint(checkpoint)
+        pairs = _pairs(found, text, count)
+        made = post_norm(found.model, pairs)
+    except (CheckpointError, ConfigError, OSError, ValueError) as exc:
+        raise typer.BadParameter(str(exc)) from exc
+    save_checkpoint(
+        output,
+        made,
+        found.tokenizer,
+        languages=found.languages,
+        provenance=found.provenance,
+        alignment_head=found.alignment_head,
+        trained_length=found.trained_length,
+    )
+    before, after = (loss_of(network, pairs) for network in (found.model, made))
+    typer.echo(f"{output}: {after:.2f} nats a token, before {before:.2f}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

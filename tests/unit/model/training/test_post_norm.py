@@ -1,0 +1,116 @@
+"""Pre-norm networks turned into post-norm ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from export.students.writer import check_student
+from model.bundle.config import ModelConfig, preset
+from model.network.checkpoint import load_checkpoint, save_checkpoint
+from model.network.transformer import Transformer
+from model.training.post_norm import Pair, loss_of, main, post_norm
+from tests.factories import tiny_config, tiny_tokenizer
+
+WORDS = 40
+ALONE: Pair = ([3], [2])
+
+
+def network(**changes: object) -> Transformer:
+    """Random gains and biases too, but for a bias that Marian's unit can't take in."""
+    config = preset("tiny", WORDS, d_model=32, ffn_dim=64, norm="pre", decoder="ssru", **changes)
+    torch.manual_seed(0)
+    made = Transformer(config).eval()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+            if "recurrence_norm.bias" in name:
+                parameter.zero_()
+        made.target_embedding.weight[config.bos_id] = 0.0  # Marian's first input
+    return made
+
+
+@torch.no_grad()
+def predicted(model: Transformer, pair: Pair) -> torch.Tensor:
+    source, target = (torch.tensor([ids]) for ids in pair)
+    logits: torch.Tensor = model(source, target)
+    return logits.log_softmax(dim=-1)
+
+
+@pytest.mark.parametrize("tying", ["all", "target"])
+def test_with_one_position_both_compute_the_same(tying: str) -> None:
+    """The states have one standard deviation then, so nothing is approximated."""
+    before = network(embedding_tying=tying)
+    after = post_norm(before, [ALONE])
+    check_student(after.config)
+    torch.testing.assert_close(predicted(after, ALONE), predicted(before, ALONE))
+
+
+def test_with_several_positions_both_compute_nearly_the_same() -> None:
+    before = network()
+    pairs: list[Pair] = [
+        ([*torch.randint(5, WORDS, (9,)).tolist(), 3], [2, *torch.randint(5, WORDS, (9,)).tolist()])
+        for _ in range(8)
+    ]
+    after = post_norm(before, pairs)
+    moved = Transformer(after.config).eval()  # the same numbers in the other order of norms
+    moved.load_state_dict(before.state_dict(), strict=False)
+
+    def difference(model: Transformer) -> float:
+        gaps = [(predicted(model, pair) - predicted(before, pair)).abs().mean() for pair in pairs]
+        return float(torch.stack(gaps).mean())
+
+    assert difference(after) < 0.2 * difference(moved)
+    assert loss_of(after, pairs) == pytest.approx(loss_of(before, pairs), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "post"}, "model.norm has to be 'pre', not 'post'"),
+        ({"decoder": "self_attention"}, "model.decoder has to be 'ssru'"),
+        ({"positions": "learned"}, "model.positions has to be 'sinusoidal'"),
+    ],
+)
+def test_other_networks_are_refused_by_name(changes: dict[str, str], message: str) -> None:
+    config = ModelConfig(**{**network().config.to_dict(), **changes})
+    with pytest.raises(ValueError, match=message):
+        post_norm(Transformer(config), [ALONE])
+    with pytest.raises(ValueError, match="no pair"):
+        post_norm(network(), [])
+
+
+def test_the_command_writes_a_checkpoint(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path)
+    config = tiny_config(
+        norm="pre", decoder="ssru", positions="sinusoidal", vocab_size=tokenizer.vocab_size
+    )
+    languages = {"source": "en", "target": "de"}
+    start, output = tmp_path / "start", tmp_path / "output"
+    save_checkpoint(
+        start, Transformer(config), tokenizer, languages=languages, provenance={"updates": 7}
+    )
+    sides = [tmp_path / "text.en", tmp_path / "text.de"]
+    for side in sides:
+        side.write_text("a dog\n\nthe cat\n", encoding="utf-8")
+    app = typer.Typer()
+    app.command()(main)
+
+    def called() -> str:
+        arguments = [str(start), str(output), "--text", *map(str, sides)]
+        return CliRunner().invoke(app, arguments).output
+
+    assert "nats a token, before" in called()
+    made = load_checkpoint(output)
+    assert (made.config.norm, made.languages, made.provenance) == (
+        "post",
+        languages,
+        {"updates": 7},
+    )
+    sides[1].write_text("a dog\n", encoding="utf-8")
+    assert "different numbers of lines" in " ".join(called().split())
