@@ -115,7 +115,7 @@ docs: $(venv)/.dev  ## write the reference tables of the documents: settings, li
 bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)
 
-bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (85 minutes)
+bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (95 minutes)
 	$(python) -m bench.engine.run $(ARGS)
 
 bench-scale: $(venv)/.dev  ## measure model processes, and predict more cores (2 minutes on two cores, idle)

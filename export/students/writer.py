@@ -126,7 +126,7 @@ def check_student(config: ModelConfig) -> None:
     if wrong:
         raise ExportError(
             f"this is not a network of Marian's students, which have {'; '.join(wrong)}: train one "
-            f'with the preset "student-tiny", and norm = "post"'
+            f'with the preset "student-tiny", and norm = "post", or see model.training.post_norm'
         )
 
 

@@ -145,7 +145,7 @@ class Optimization(Section):
         clip_norm: largest gradient norm; 0 does not clip.
         precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
         seed: seed of weights, batches and dropout.
-        init_from: checkpoint to start from; its vocabulary is used too.
+        init_from: checkpoint of the same network to start from; its vocabulary is used too.
     """
 
     batch_tokens: int = Field(default=4096, ge=16)

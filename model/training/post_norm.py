@@ -1,22 +1,26 @@
-"""Turns a pre-norm network into a post-norm one that computes nearly the same.
+"""Turns a pre-norm network into a post-norm one that approximates it.
 
-    python -m model.training.post_norm CHECKPOINT OUTPUT --text SOURCES TRANSLATIONS
+    python -m model.training.post_norm CHECKPOINT --output START --text SOURCES TRANSLATIONS
 
-Engines of Firefox's models have post-norm networks only, which learn slowly from the start. A
+Engines of Firefox's models support only post-norm networks, which train slowly from scratch. A
 sublayer of pre-norm computes r + f(LN(r)), one of post-norm LN(h + g(h)). With h = LN(r) and
 g = f / s, where s is the standard deviation of r within a position, both are the same but for a
 factor that LN removes. Here s is a constant, the median over the positions of some text. The gain
-and bias of an LN become part of the matrices that read from it; the last LN keeps them. A training
-of some minutes makes up for the rest.
+and bias of each LN move into the matrices that read from it, and the last LN of a stack gets those
+of the stack's final one.
 
-The result has the conventions of Firefox's models: their positions, a first input of zeros in the
-decoder, and a bias of the vocabulary, which is zero.
+The result has the conventions of Firefox's models. These lose a little more: the frequencies of
+positions are slightly different, the decoder's first input is zeros instead of BOS's embedding, and
+the recurrent unit's candidate has no bias that could take in an LN's. A few minutes of training
+recover most of all this.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -26,21 +30,25 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.bundle.config import STUDENT, ConfigError
-from model.network.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from model.bundle.config import STUDENT
+from model.network.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.network.layers import Decoder, Encoder
 from model.network.transformer import Transformer
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Token ids of a source, which end with EOS, and of its translation, which begin with BOS."""
 
-_REQUIRED = {
-    "norm": "pre",
-    "decoder": "ssru",
-    "positions": "sinusoidal",
-    "encoder_attention": "full",
-    "cross_attention": "full",
-    "embedding_norm": False,
+# Marian has no other networks, or the conversion none.
+_REQUIRED: dict[str, tuple[object, ...]] = {
+    "norm": ("pre",),
+    "decoder": ("ssru",),
+    "positions": ("sinusoidal",),
+    "encoder_attention": ("full",),
+    "cross_attention": ("full",),
+    "embedding_norm": (False,),
+    "embedding_tying": ("all", "target"),
+    "scale_embeddings": (True,),
+    "activation": ("relu",),
 }
 # Matrices whose columns, and those whose rows, are a state's.
 _READERS = {"query", "key", "value", "inner", "candidate", "forget"}
@@ -51,18 +59,22 @@ def post_norm(network: Transformer, pairs: Sequence[Pair]) -> Transformer:
     """The post-norm network, on the same device, in evaluation mode.
 
     Raises:
-        ValueError: the network is of another kind, or there is no pair.
+        ValueError: the network is of another kind, names all fields; or there is no pair.
     """
-    for name, wanted in _REQUIRED.items():
-        if (value := getattr(network.config, name)) != wanted:
-            raise ValueError(f"model.{name} has to be {wanted!r}, not {value!r}")
+    wrong = [
+        f"model.{name} has to be {' or '.join(map(repr, wanted))}, not {value!r}"
+        for name, wanted in _REQUIRED.items()
+        if (value := getattr(network.config, name)) not in wanted
+    ]
+    if wrong:
+        raise ValueError("; ".join(wrong))
     if not pairs:
         raise ValueError("there is no pair of sentences to measure states with")
     folded = copy.deepcopy(network).eval()
     widths = _widths(folded, pairs)
     with torch.no_grad():
         for stack in (folded.encoder, folded.decoder):
-            _fold(stack, widths)
+            fold(stack, widths)
     made = Transformer(dataclasses.replace(network.config, norm="post", **STUDENT))
     order = _marian_order(network.config.d_model)
     weights = {
@@ -75,7 +87,7 @@ def post_norm(network: Transformer, pairs: Sequence[Pair]) -> Transformer:
     return made.to(next(network.parameters()).device).eval()
 
 
-def _sublayers(
+def sublayers(
     stack: Encoder | Decoder,
 ) -> Iterator[tuple[nn.LayerNorm, list[nn.Linear], list[nn.Linear]]]:
     """The norm of each sublayer, the matrices that read from it, those that scale its result."""
@@ -94,7 +106,11 @@ def _sublayers(
 
 @torch.no_grad()
 def _widths(network: Transformer, pairs: Sequence[Pair]) -> dict[nn.LayerNorm, float]:
-    """For each norm, the median standard deviation of the states [D] that it reads."""
+    """For each norm, the median standard deviation of the states [D] that it reads.
+
+    Raises:
+        ValueError: one is zero, or not finite.
+    """
     found: dict[nn.LayerNorm, list[Tensor]] = {}
 
     def measure(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -107,14 +123,21 @@ def _widths(network: Transformer, pairs: Sequence[Pair]) -> dict[nn.LayerNorm, f
         network(*_tensors(network, pair))
     for hook in hooks:
         hook.remove()
-    return {norm: torch.cat(parts).median().item() for norm, parts in found.items()}
+    widths = {norm: torch.cat(parts).median().item() for norm, parts in found.items()}
+    if not all(0.0 < width < math.inf for width in widths.values()):
+        raise ValueError("the states of this network are zero somewhere, or not finite")
+    return widths
 
 
-def _fold(stack: Encoder | Decoder, widths: dict[nn.LayerNorm, float]) -> None:
-    """Change a stack's matrices and norms, which then belong to a post-norm network."""
+def fold(stack: Encoder | Decoder, widths: dict[nn.LayerNorm, float]) -> None:
+    """Change a stack's matrices and norms, which then belong to a post-norm network.
+
+    Args:
+        widths: the standard deviation of the states that each norm reads.
+    """
     assert stack.final_norm is not None
     last = None
-    for index, (norm, readers, writers) in enumerate(_sublayers(stack)):
+    for index, (norm, readers, writers) in enumerate(sublayers(stack)):
         for linear in readers:
             if linear.bias is not None:
                 linear.bias.add_(linear.weight @ norm.bias)
@@ -171,39 +194,43 @@ def _pairs(checkpoint: Checkpoint, text: tuple[Path, Path], count: int) -> list[
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"{text[0]} and {text[1]} have different numbers of lines")
     tokenizer, config = checkpoint.tokenizer, checkpoint.config
-    pairs: list[Pair] = [
+    pairs = (
         (
             [*tokenizer.encode(source), config.eos_id],
             [config.bos_id, *tokenizer.encode(target), config.eos_id],
         )
         for source, target in zip(*sides, strict=True)
         if source and target
-    ]
-    return [pair for pair in pairs if max(map(len, pair)) <= config.max_positions][:count]
+    )
+    limits = config.num_source_positions, config.num_target_positions
+    fitting = (pair for pair in pairs if len(pair[0]) <= limits[0] and len(pair[1]) <= limits[1])
+    return list(itertools.islice(fitting, count))
 
 
 def main(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint of a pre-norm network, or a run.")],
-    output: Annotated[Path, typer.Argument(help="The checkpoint to write.")],
+    output: Annotated[Path, typer.Option(help="The checkpoint to write, a new folder.")],
     text: Annotated[tuple[Path, Path], typer.Option(help="Sources and translations, a line each.")],
     count: Annotated[int, typer.Option(min=1, help="Number of pairs that are used.")] = 200,
 ) -> None:
     """Write the post-norm network, to be trained for some minutes."""
     try:
+        if output.exists():
+            raise ValueError(f"{output} exists already")
         found = load_checkpoint(checkpoint)
         pairs = _pairs(found, text, count)
         made = post_norm(found.model, pairs)
-    except (CheckpointError, ConfigError, OSError, ValueError) as exc:
+        save_checkpoint(
+            output,
+            made,
+            found.tokenizer,
+            languages=found.languages,
+            provenance={**found.provenance, "converted": "post-norm"},
+            alignment_head=found.alignment_head,
+            trained_length=found.trained_length,
+        )
+    except (OSError, ValueError) as exc:
         raise typer.BadParameter(str(exc)) from exc
-    save_checkpoint(
-        output,
-        made,
-        found.tokenizer,
-        languages=found.languages,
-        provenance=found.provenance,
-        alignment_head=found.alignment_head,
-        trained_length=found.trained_length,
-    )
     before, after = (loss_of(network, pairs) for network in (found.model, made))
     typer.echo(f"{output}: {after:.2f} nats a token, before {before:.2f}")
 

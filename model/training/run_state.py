@@ -148,17 +148,22 @@ def take_weights(model: Transformer, folder: Path) -> None:
     """Give `model` the weights of the checkpoint in `folder`.
 
     Raises:
-        CheckpointError: it cannot be read, or is of another network (dropout may differ).
+        CheckpointError: it cannot be read, or is of another network, names all fields. Dropout may
+            differ, and limits of positions that are not learned.
     """
     checkpoint = load_checkpoint(folder)
-    theirs, ours = (
-        {name: value for name, value in asdict(config).items() if "dropout" not in name}
-        for config in (checkpoint.config, model.config)
-    )
-    changed = first_difference(theirs, ours)
-    if changed is not None:
+    theirs, ours = asdict(checkpoint.config), asdict(model.config)
+    free = {name for name in ours if "dropout" in name}
+    if model.config.positions != "learned":
+        free |= {"max_positions", "max_source_positions", "max_target_positions"}
+    changed = [
+        f"model.{name} is {theirs[name]!r} there, {value!r} here"
+        for name, value in ours.items()
+        if name not in free and theirs[name] != value
+    ]
+    if changed:
         raise CheckpointError(
-            f"optimization.init_from: {folder} is of another network: model.{changed}"
+            f"optimization.init_from: {folder} is of another network: {'; '.join(changed)}"
         )
     model.load_state_dict(checkpoint.model.state_dict())
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
 import torch
 import typer
+from torch import nn
+from torch.nn import functional as F
 from typer.testing import CliRunner
 
 from export.students.writer import check_student
 from model.bundle.config import ModelConfig, preset
 from model.network.checkpoint import load_checkpoint, save_checkpoint
+from model.network.layers import Decoder, DecoderLayer, Encoder
 from model.network.transformer import Transformer
-from model.training.post_norm import Pair, loss_of, main, post_norm
+from model.training.post_norm import Pair, fold, loss_of, main, post_norm, sublayers
 from tests.factories import tiny_config, tiny_tokenizer
 
 WORDS = 40
@@ -48,7 +52,42 @@ def test_with_one_position_both_compute_the_same(tying: str) -> None:
     before = network(embedding_tying=tying)
     after = post_norm(before, [ALONE])
     check_student(after.config)
-    torch.testing.assert_close(predicted(after, ALONE), predicted(before, ALONE))
+    torch.testing.assert_close(
+        predicted(after, ALONE), predicted(before, ALONE), atol=1e-4, rtol=1e-4
+    )
+
+
+@torch.no_grad()
+def test_a_matrix_reads_from_post_norm_what_it_read_from_pre_norm() -> None:
+    """For states whose standard deviation is the width; queries and keys too."""
+    before, width = network(), 3.0
+    after = copy.deepcopy(before)
+    for old, new in ((before.encoder, after.encoder), (before.decoder, after.decoder)):
+        fold(new, {norm: width for norm, _, _ in sublayers(new)})
+        covered = set[nn.Module]()
+        pairs = zip(sublayers(old), sublayers(new), strict=True)
+        for index, ((norm, readers, writers), (_, folded, scaled)) in enumerate(pairs):
+            covered |= {*folded, *scaled}
+            plain = F.layer_norm(torch.randn(5, 32), (32,))  # as post-norm's LN gives it
+            states = width * plain + 1.0
+            for reads, same in zip(readers, folded, strict=True):
+                wanted, found = reads(norm(states)), same(plain if index else states)
+                if same in scaled and index:  # a candidate, which is also the unit's scale
+                    found = width * found
+                torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+            for writes, same in zip(writers, scaled, strict=True):
+                if same not in folded:
+                    factor = width if index else 1.0
+                    torch.testing.assert_close(factor * same.weight, writes.weight)
+                    torch.testing.assert_close(factor * same.bias, writes.bias)
+        others = {one for one in new.modules() if isinstance(one, nn.Linear)} - covered
+        of_memory = {getattr(a, k) for a in cross(new) for k in ("key", "value")}
+        assert others == of_memory
+
+
+def cross(stack: Encoder | Decoder) -> list[nn.Module]:
+    layers = stack.each_layer()
+    return [layer.cross_attention for layer in layers if isinstance(layer, DecoderLayer)]
 
 
 def test_with_several_positions_both_compute_nearly_the_same() -> None:
@@ -75,14 +114,24 @@ def test_with_several_positions_both_compute_nearly_the_same() -> None:
         ({"norm": "post"}, "model.norm has to be 'pre', not 'post'"),
         ({"decoder": "self_attention"}, "model.decoder has to be 'ssru'"),
         ({"positions": "learned"}, "model.positions has to be 'sinusoidal'"),
+        ({"embedding_tying": "none"}, "model.embedding_tying has to be 'all' or 'target'"),
     ],
 )
 def test_other_networks_are_refused_by_name(changes: dict[str, str], message: str) -> None:
     config = ModelConfig(**{**network().config.to_dict(), **changes})
     with pytest.raises(ValueError, match=message):
         post_norm(Transformer(config), [ALONE])
+
+
+def test_without_text_or_with_states_of_zero_there_is_no_width() -> None:
     with pytest.raises(ValueError, match="no pair"):
         post_norm(network(), [])
+    dead = network()
+    with torch.no_grad():
+        for parameter in dead.decoder.parameters():
+            parameter.fill_(torch.nan)
+    with pytest.raises(ValueError, match="not finite"):
+        post_norm(dead, [ALONE])
 
 
 def test_the_command_writes_a_checkpoint(tmp_path: Path) -> None:
@@ -101,16 +150,16 @@ def test_the_command_writes_a_checkpoint(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(main)
 
-    def called() -> str:
-        arguments = [str(start), str(output), "--text", *map(str, sides)]
-        return CliRunner().invoke(app, arguments).output
-
-    assert "nats a token, before" in called()
+    arguments = [str(start), "--output", str(output), "--text", *map(str, sides)]
+    called = CliRunner().invoke(app, arguments)
+    assert called.exit_code == 0, called.output
+    assert "nats a token, before" in called.output
     made = load_checkpoint(output)
-    assert (made.config.norm, made.languages, made.provenance) == (
-        "post",
-        languages,
-        {"updates": 7},
-    )
+    assert made.config.norm == "post"
+    assert made.languages == languages
+    assert made.provenance == {"updates": 7, "converted": "post-norm"}
+    with pytest.raises(typer.BadParameter, match="output exists already"):
+        main(start, output, (sides[0], sides[1]))
     sides[1].write_text("a dog\n", encoding="utf-8")
-    assert "different numbers of lines" in " ".join(called().split())
+    with pytest.raises(typer.BadParameter, match="different numbers of lines"):
+        main(start, tmp_path / "other", (sides[0], sides[1]))
