@@ -54,8 +54,10 @@ def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurem
     is_smoke = len(plan.sweep.settings) == 1
     small = plan if is_smoke else dataclasses.replace(plan, sweep=_SMALL_SWEEP)
     arriving = small if is_smoke else dataclasses.replace(small, open_seconds=_SHIPPED_SECONDS)
-    speed, shipped = (lazily(plan, output, models, name, "int8") for name in models.names)
-    shipped_arriving = lazily(arriving, output, models, models.names[1], "int8")
+    speed_name, shipped_name = models.names
+    speed = lazily(plan, output, models, speed_name, "int8")
+    shipped = lazily(plan, output, models, shipped_name, "int8")
+    shipped_arriving = lazily(arriving, output, models, shipped_name, "int8")
     opus = lazily(small, output, models, OPUS, "int8")
     return [
         *loads_of("", speed, (table.ALONE, table.FEW, table.MANY, table.BEAMS)),

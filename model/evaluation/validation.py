@@ -80,7 +80,7 @@ def validate(model: Transformer, data: TrainingData, *, device: torch.device) ->
     model.eval()
     outputs = {part.name: _translate(model, data, part) for part in data.validation}
     corpora = {part.name: _score(outputs[part.name], part) for part in data.validation}
-    losses = [_loss(model, part.encoded, device) for part in data.validation]
+    losses = [summed_loss(model, part.encoded, device) for part in data.validation]
     loss = sum(s for s, _ in losses) / sum(n for _, n in losses)
     return Scores(loss, corpora, _samples(data, outputs))
 
@@ -117,7 +117,12 @@ def _samples(data: TrainingData, outputs: Mapping[str, Sequence[str]]) -> list[S
     return [everything[(2 * i + 1) * len(everything) // (2 * count)] for i in range(count)]
 
 
-def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:
+@torch.no_grad()
+def summed_loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:
+    """The cross-entropy of a text's target tokens in nats, summed, and their number.
+
+    Pairs that are longer than the network's limits are left out.
+    """
     config = model.config
     longest = min(config.num_source_positions, config.num_target_positions)
     text = text.at(text.not_longer_than(longest))

@@ -19,24 +19,23 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from model.bundle.config import STUDENT
-from model.network.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from model.data.corpus import EncodedText, read_parallel
+from model.data.training_data import encode
+from model.evaluation.validation import summed_loss
+from model.network.checkpoint import load_checkpoint, save_checkpoint
 from model.network.layers import Decoder, Encoder
 from model.network.transformer import Transformer
-
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Token ids of a source, which end with EOS, and of its translation, which begin with BOS."""
 
 # Marian has no other networks, or the conversion none.
 _REQUIRED: dict[str, tuple[object, ...]] = {
@@ -55,8 +54,11 @@ _READERS = {"query", "key", "value", "inner", "candidate", "forget"}
 _WRITERS = {"output", "outer", "candidate", "forget"}
 
 
-def post_norm(network: Transformer, pairs: Sequence[Pair]) -> Transformer:
+def post_norm(network: Transformer, text: EncodedText) -> Transformer:
     """The post-norm network, on the same device, in evaluation mode.
+
+    Args:
+        text: pairs of sentences within the network's limits, whose states are measured.
 
     Raises:
         ValueError: the network is of another kind, names all fields; or there is no pair.
@@ -68,10 +70,10 @@ def post_norm(network: Transformer, pairs: Sequence[Pair]) -> Transformer:
     ]
     if wrong:
         raise ValueError("; ".join(wrong))
-    if not pairs:
+    if not len(text):
         raise ValueError("there is no pair of sentences to measure states with")
     folded = copy.deepcopy(network).eval()
-    widths = _widths(folded, pairs)
+    widths = _widths(folded, text)
     with torch.no_grad():
         for stack in (folded.encoder, folded.decoder):
             fold(stack, widths)
@@ -105,7 +107,7 @@ def sublayers(
 
 
 @torch.no_grad()
-def _widths(network: Transformer, pairs: Sequence[Pair]) -> dict[nn.LayerNorm, float]:
+def _widths(network: Transformer, text: EncodedText) -> dict[nn.LayerNorm, float]:
     """For each norm, the median standard deviation of the states [D] that it reads.
 
     Raises:
@@ -119,8 +121,13 @@ def _widths(network: Transformer, pairs: Sequence[Pair]) -> dict[nn.LayerNorm, f
 
     norms = [one for one in network.modules() if isinstance(one, nn.LayerNorm)]
     hooks = [norm.register_forward_pre_hook(measure) for norm in norms]
-    for pair in pairs:
-        network(*_tensors(network, pair))
+    config, device = network.config, next(network.parameters()).device
+    for pair in range(len(text)):  # alone, without padding
+        batch = text.batch(
+            np.array([pair]), pad_id=config.pad_id, bos_id=config.bos_id, eos_id=config.eos_id
+        )
+        source, target = torch.from_numpy(batch.source_ids), torch.from_numpy(batch.target_ids)
+        network(source.to(device), target[:, :-1].to(device))
     for hook in hooks:
         hook.remove()
     widths = {norm: torch.cat(parts).median().item() for norm, parts in found.items()}
@@ -169,57 +176,25 @@ def _reordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
     return tensor
 
 
-def _tensors(network: Transformer, pair: Pair) -> tuple[Tensor, Tensor]:
-    device = next(network.parameters()).device
-    source, target = (torch.tensor([ids], device=device) for ids in pair)
-    return source, target
-
-
 # --- command --------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def loss_of(network: Transformer, pairs: Sequence[Pair]) -> float:
-    """Mean cross-entropy of a target token after the first, in nats."""
-    losses = []
-    for pair in pairs:
-        source, target = _tensors(network, pair)
-        logits = network(source, target[:, :-1])[0]
-        losses.append(F.cross_entropy(logits, target[0, 1:], reduction="none"))
-    return torch.cat(losses).mean().item()
-
-
-def _pairs(checkpoint: Checkpoint, text: tuple[Path, Path], count: int) -> list[Pair]:
-    sides = [file.read_text(encoding="utf-8").split("\n") for file in text]
-    if len(sides[0]) != len(sides[1]):
-        raise ValueError(f"{text[0]} and {text[1]} have different numbers of lines")
-    tokenizer, config = checkpoint.tokenizer, checkpoint.config
-    pairs = (
-        (
-            [*tokenizer.encode(source), config.eos_id],
-            [config.bos_id, *tokenizer.encode(target), config.eos_id],
-        )
-        for source, target in zip(*sides, strict=True)
-        if source and target
-    )
-    limits = config.num_source_positions, config.num_target_positions
-    fitting = (pair for pair in pairs if len(pair[0]) <= limits[0] and len(pair[1]) <= limits[1])
-    return list(itertools.islice(fitting, count))
 
 
 def main(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint of a pre-norm network, or a run.")],
     output: Annotated[Path, typer.Option(help="The checkpoint to write, a new folder.")],
     text: Annotated[tuple[Path, Path], typer.Option(help="Sources and translations, a line each.")],
-    count: Annotated[int, typer.Option(min=1, help="Number of pairs that are used.")] = 200,
+    count: Annotated[int, typer.Option(min=1, help="Number of pairs that are read.")] = 200,
 ) -> None:
     """Write the post-norm network, to be trained for some minutes."""
     try:
         if output.exists():
             raise ValueError(f"{output} exists already")
         found = load_checkpoint(checkpoint)
-        pairs = _pairs(found, text, count)
-        made = post_norm(found.model, pairs)
+        limit = min(found.config.num_source_positions, found.config.num_target_positions)
+        pairs = read_parallel(*text)
+        encoded = encode(found.tokenizer, pairs.at(np.arange(min(count, len(pairs)))))
+        encoded = encoded.at(encoded.not_longer_than(limit))
+        made = post_norm(found.model, encoded)
         save_checkpoint(
             output,
             made,
@@ -231,7 +206,12 @@ def main(
         )
     except (OSError, ValueError) as exc:
         raise typer.BadParameter(str(exc)) from exc
-    before, after = (loss_of(network, pairs) for network in (found.model, made))
+    before, after = (
+        total / num_tokens
+        for total, num_tokens in (
+            summed_loss(network, encoded, torch.device("cpu")) for network in (found.model, made)
+        )
+    )
     typer.echo(f"{output}: {after:.2f} nats a token, before {before:.2f}")
 
 
