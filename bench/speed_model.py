@@ -3,8 +3,9 @@
 Speed depends on sizes and lengths, not on what the weights mean, so they are random. But a random
 model ends its sentences anywhere, and options that force lengths (a minimum, a callback for each
 token) exist in one system and not in the other, or cost time. So the weights themselves are made to
-end in time: a source that holds the word `len27` gets a translation of 27 tokens, from any engine
-that computes the model, greedily or with a beam, in float32 and in int8, with nothing forced.
+end in time: a source with the length word of 27 gets a translation of 27 tokens, from any engine
+that computes the model, greedily or with a beam, in float32 and in int8, with nothing forced. All
+words are spelt in letters, since the server copies texts that consist of codes such as `w27`.
 
 Nearly all weights are random, but what they write into the residual stream is so small that its
 content stays.
@@ -14,7 +15,7 @@ content stays.
   27, 26, ... 1, end of sentence.
 - Only these write to some columns of the stream (the code): the embeddings of the length
   words, and the first cross-attention, which finds the length word by a column that marks it, and
-  copies its code. The logits' row of number 27 has the code of `len27` in it. BOS has no
+  copies its code. The logits' row of number 27 has the code of 27's length word in it. BOS has no
   successor, so after it the code decides; later the countdown is stronger.
 """
 
@@ -36,7 +37,7 @@ MAX_LENGTH = 128
 
 NUM_BYTES = 256
 FIRST_LENGTH_WORD = 4 + NUM_BYTES
-"""The id of `len1` among the pieces, and of number 1 among the target tokens."""
+"""The id of the length word of 1 among the pieces, and of number 1 among the target tokens."""
 
 _FAINT = 0.12
 _CODE_STRENGTH = 2.0
@@ -60,12 +61,22 @@ def speed_config(name: str = "base", vocab_size: int = 32_000, **overrides: Any)
 
 def length_word(length: int) -> str:
     """The word that asks for `length` tokens, the end-of-sentence token not counted."""
-    return f"len{length}"
+    return "leng" + _spelt(length, 2)
 
 
 def word(number: int) -> str:
     """The ordinary word with a number from 0, which is a token of its own."""
-    return f"w{number}"
+    return _spelt(number, 3)
+
+
+def _spelt(number: int, num_syllables: int) -> str:
+    """A number in letters, as syllables that are unlike each other, since "la la la" is copied."""
+    syllables = [consonant + vowel for vowel in "aeiou" for consonant in "bdfgklmnprst"]
+    ends = "nst"[:num_syllables]
+    digits = [number // len(syllables) ** place for place in reversed(range(num_syllables))]
+    return "".join(
+        syllables[digit % len(syllables)] + end for digit, end in zip(digits, ends, strict=True)
+    )
 
 
 def num_words(config: ModelConfig) -> int:

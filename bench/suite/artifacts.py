@@ -79,8 +79,8 @@ def speed_texts(config: ModelConfig) -> list[str]:
 def longest_speed_text() -> str:
     """A text as long as the longest of `speed_texts`, with as long a translation as any."""
     sources, targets = zip(*_lengths(), strict=True)
-    words = [speed_model.length_word(max(targets)), *[speed_model.word(0)] * (max(sources) - 1)]
-    return " ".join(words)
+    words = (speed_model.word(number) for number in range(max(sources) - 1))
+    return " ".join([speed_model.length_word(max(targets)), *words])
 
 
 def _lengths() -> list[tuple[int, int]]:

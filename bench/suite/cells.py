@@ -25,6 +25,9 @@ from bench.load.statistics import (
     percentile_of,
 )
 
+# Share of the answers of a run. Speed is a model's, so texts that a server copies measure nothing.
+_MOST_COPIED = 0.01
+
 RawRuns = Mapping[tuple[str, str], Sequence[Results]]
 """The runs of one model by load and system, one a repetition."""
 
@@ -96,7 +99,7 @@ class RunFigures:
             ),
             drain_seconds=summary.drain_seconds,
             recovery_seconds=recovery_seconds(results),
-            problems=summary.problems,
+            problems=[*summary.problems, *_not_computed(results)],
             broken_off=results.run.broken_off,
             other_cores=others(results),
             queue_seconds=server.queue_mean if server else None,
@@ -108,6 +111,15 @@ class RunFigures:
             memory_bytes=server.max_memory_bytes if server else None,
             memory_growth=memory_growth(results),
         )
+
+
+def _not_computed(results: Results) -> list[str]:
+    """A problem if the server answered texts without the model, since it copied or kept them."""
+    answered = results.run.answered()
+    copied = sum(sample.reply.target_tokens == 0 for sample in answered)
+    if copied <= _MOST_COPIED * len(answered):
+        return []
+    return [f"{copied} of {len(answered)} answers hold no token of the model"]
 
 
 @dataclass(frozen=True)

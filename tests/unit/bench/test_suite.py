@@ -16,16 +16,20 @@ from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, completed
 from bench.load.sample import ReplySample
 from bench.load.statistics import Run, summarise
+from bench.opus_model import opus_config
 from bench.speed_model import speed_config
 from bench.suite import report as suite_report
 from bench.suite import run as suite_run
 from bench.suite.agreement import compare_translations, read, write
-from bench.suite.artifacts import Artifacts, Models, speed_texts
+from bench.suite.artifacts import Artifacts, Models, longest_speed_text, speed_texts
+from bench.suite.cells import RunFigures
 from bench.suite.points import ENGINE, FULL, QUICK, Load, own_system
 from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
 from bench.suite.suite import Suite
 from bench.suite.systems import System, running
+from service.things.scanned import TermRules
+from service.things.text_parts import may_need_care
 from tests.unit.bench.samples import open_run, sample
 
 
@@ -158,6 +162,18 @@ def test_texts_have_the_lengths_of_real_sentences() -> None:
     assert texts == speed_texts(speed_config("small", 2000))
     mean = sum(len(text.split()) for text in texts) / len(texts)
     assert 25 < mean < 40
+    rules = TermRules("en", "de")
+    for text in [*texts, *speed_texts(opus_config()), longest_speed_text()]:
+        assert not may_need_care(text, rules), "the server would copy words"
+
+
+def test_copied_texts_make_a_run_invalid() -> None:
+    run = open_run([0.3] * 1000)
+    copied = dataclasses.replace(run.samples[0], reply=ReplySample(target_tokens=0))
+    for num_copied, is_valid in ((9, True), (10, False)):
+        samples = [copied] * num_copied + run.samples[num_copied:]
+        figures = RunFigures.of(Results(dataclasses.replace(run, samples=samples)))
+        assert (figures.problems == []) is is_valid
 
 
 def test_differing_translations_are_counted_and_kept(tmp_path: Path, report: Path) -> None:
