@@ -39,6 +39,8 @@ NUM_BYTES = 256
 FIRST_LENGTH_WORD = 4 + NUM_BYTES
 """The id of the length word of 1 among the pieces, and of number 1 among the target tokens."""
 
+_SYLLABLES = [consonant + vowel for vowel in "aeiou" for consonant in "bdfgklmnprst"]
+
 _FAINT = 0.12
 _CODE_STRENGTH = 2.0
 _MARK = 4.0
@@ -71,11 +73,10 @@ def word(number: int) -> str:
 
 def _spelt(number: int, num_syllables: int) -> str:
     """A number in letters, as syllables that are unlike each other, since "la la la" is copied."""
-    syllables = [consonant + vowel for vowel in "aeiou" for consonant in "bdfgklmnprst"]
     ends = "nst"[:num_syllables]
-    digits = [number // len(syllables) ** place for place in reversed(range(num_syllables))]
+    digits = [number // len(_SYLLABLES) ** place for place in reversed(range(num_syllables))]
     return "".join(
-        syllables[digit % len(syllables)] + end for digit, end in zip(digits, ends, strict=True)
+        _SYLLABLES[digit % len(_SYLLABLES)] + end for digit, end in zip(digits, ends, strict=True)
     )
 
 
