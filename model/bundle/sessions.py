@@ -77,7 +77,7 @@ class SessionSettings:
             The sessions' own threads are as nice as the calling thread.
         uses_shortlist: whether rows choose from shortlists, where the bundle has one.
         waits: whether each run is waited for after its launch, so that errors belong to it.
-        packed: folder on a CPU for packed weights, which sessions in several processes share.
+        packed: folder on a CPU for packed weights, which sessions share, of several processes too.
             One process at a time may open sessions with it; None for weights of the session's own.
     """
 
@@ -116,7 +116,12 @@ def open_session(
         except Exception as exc:  # for example, its disk is full
             if is_out_of_memory(exc):
                 raise
-            _log.warning("weights of %s are not shared between processes: %s", graph.name, exc)
+            for file in settings.packed.glob(f"{graph.stem}.*"):
+                file.unlink()  # so that smaller weights still find room
+            _log.warning(
+                "weights of %s are not shared between sessions, since %s has no room for them or "
+                "cannot be written: %s", graph.name, settings.packed, exc.__cause__ or exc,
+            )  # fmt: skip
     options = _options(bundle, settings)
     if optimized_graph is not None:
         options.optimized_model_filepath = str(optimized_graph)
@@ -199,8 +204,8 @@ def _opened(
 def _open_packed(bundle: Bundle, graph: Path, settings: SessionSettings) -> ort.InferenceSession:
     """A session whose weights are packed in a file, which ONNX Runtime maps.
 
-    All sessions of the file, in any process, so have one copy of the weights in memory. The first
-    one writes it.
+    All sessions of the file, in any process, so have one copy of the weights in memory, and step
+    a little faster (`bench/NOTES.md`). The first one writes it.
     """
     assert settings.packed is not None
     packed = settings.packed / graph.name

@@ -34,8 +34,9 @@ from service.translation.translator import Translator
 from service.worker.division import divided, has_own_process
 from service.worker.memory import MemoryBudget, check_memory, with_processes_that_fit
 from service.worker.opening import open_model
+from service.worker.packed_weights import folder_of_packed_weights
 from service.worker.process import ModelProcess
-from service.worker.process_group import ProcessGroup, folder_of_packed_weights
+from service.worker.process_group import ProcessGroup
 
 # Longest time to open a model that replaces another one or wakes: far more than large weights need
 # on a slow disk, at a low priority and on a busy machine.

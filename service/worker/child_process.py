@@ -37,6 +37,9 @@ def start_child(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], 
                 # With this process's module path.
                 [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments],
                 env={
+                    # Heaps of its own for each thread would take 30 MiB more with Transformer base,
+                    # and nothing gets faster (`bench/NOTES.md`).
+                    "MALLOC_ARENA_MAX": "1",
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
                 },

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.bundle.bundle import Bundle
-from model.bundle.processor import num_usable_cores, usable_memory
+from model.bundle.processor import usable_memory
 from service.domain.attention import AttentionShape
 from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
-from service.runtime.cpu.lane_count import best_lanes, num_layer_weights, steps_on_one_thread
+from service.runtime.cpu.lane_count import num_layer_weights
 from service.settings import Settings
 from service.worker.division import divided, num_processes
 from service.worker.opening import CPU_ROWS
@@ -103,29 +103,16 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     first, *others = (_need_of_process(bundle, part, own_process=own_process) for part in parts)
     if not others:
         return first
-    # All sessions of all processes map one file of packed weights.
-    shared = first.weights // _num_copies(bundle, parts[0])
     needs = (first, *others)
     return MemoryNeed(
         model=first.model,
         rows=sum(need.rows for need in needs),
         process=sum(need.process for need in needs),
-        weights=shared,
+        weights=first.weights,  # all sessions map one file of packed weights
         caches=sum(need.caches for need in needs),
         work=sum(need.work for need in needs),
-        most=sum(need.most - need.weights for need in needs) + shared,
+        most=sum(need.most - need.weights for need in needs) + first.weights,
     )
-
-
-def _num_copies(bundle: Bundle, settings: Settings) -> int:
-    """Number of copies of the weights in one process that shares them with no other.
-
-    Lanes have two sessions, one for stepping alone and a shared one, and each packs the weights.
-    """
-    config, rows = bundle.config, settings.max_rows or CPU_ROWS
-    has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
-    has_shortlist = _has_shortlist(bundle, settings)
-    return 1 + (has_lanes and not steps_on_one_thread(config, has_shortlist=has_shortlist))
 
 
 def _has_shortlist(bundle: Bundle, settings: Settings) -> bool:
@@ -157,7 +144,7 @@ def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -
         model=bundle.name,
         rows=rows,
         process=process,
-        weights=_num_copies(bundle, settings) * weights,
+        weights=weights,
         caches=usual.num_bytes,
         work=work,
         most=0,

@@ -6,24 +6,15 @@ copy in memory.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from service.batching.config import EngineConfig
 from service.batching.events import Listener
 from service.domain.plan import RunnerLimits
 from service.worker.group_loop import GroupLoop
 from service.worker.process import ModelProcess
-
-# Can be written in containers without a folder for temporary files.
-_SHARED_MEMORY = "/dev/shm"
-
-_log = logging.getLogger(__name__)
 
 
 class ProcessGroup:
@@ -77,23 +68,3 @@ class ProcessGroup:
     def steps(self, config: EngineConfig, listener: Listener) -> GroupLoop:
         """The step loops of all processes as one."""
         return GroupLoop(self._processes, config, listener, time.monotonic)
-
-
-@contextlib.contextmanager
-def folder_of_packed_weights() -> Iterator[Path | None]:
-    """A folder for packed weights, while processes are opened; None if none can be made.
-
-    Files that are mapped stay in memory, or on the disk, as long as a process has them.
-    """
-    for parent in (None, _SHARED_MEMORY):
-        try:
-            made = tempfile.TemporaryDirectory(
-                prefix="dragoman-", dir=parent, ignore_cleanup_errors=True
-            )
-        except OSError:
-            continue
-        with made as folder:
-            yield Path(folder)
-        return
-    _log.warning("each process of a model has weights of its own: no folder for temporary files")
-    yield None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,4 +64,34 @@ def test_weights_that_can_not_be_written_are_not_shared(
     missing = dataclasses.replace(settings, packed=tmp_path / "missing")
     with caplog.at_level(logging.WARNING):
         assert same_steps(steps_of(bundle, missing), steps_of(bundle, settings))
-    assert "are not shared between processes" in caplog.text
+    assert "are not shared between sessions" in caplog.text
+
+
+def test_weights_without_room_leave_it_to_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision="int8", **WIDE)
+    whole, small = (
+        SessionSettings(intra_op_threads=1, packed=tmp_path / name) for name in ("whole", "small")
+    )
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "small").mkdir()
+    expected = steps_of(bundle, whole)
+    sizes = {file.name: file.stat().st_size for file in (tmp_path / "whole").iterdir()}
+    assert sizes["encoder.weights"] < sizes["decoder_step.weights"]
+    with file_size_limit(sizes["encoder.weights"]), caplog.at_level(logging.WARNING):
+        assert same_steps(steps_of(bundle, small), expected)
+    assert caplog.text.count("decoder_step.onnx are not shared between sessions") == 1
+    left = {file.name for file in (tmp_path / "small").iterdir()}
+    assert left == {"encoder.onnx", "encoder.weights"}
+
+
+@contextlib.contextmanager
+def file_size_limit(num_bytes: int) -> Iterator[None]:
+    """Writing fails in larger files, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -12,8 +12,9 @@ import pytest
 
 from service.engine.engine import Engine
 from service.errors import StartupError
+from service.worker.packed_weights import folder_of_packed_weights
 from service.worker.process import ModelProcess
-from service.worker.process_group import ProcessGroup, folder_of_packed_weights
+from service.worker.process_group import ProcessGroup
 from tests import process_models
 from tests.process_models import LIMITS
 from tests.unit.service.worker.serving import is_alive
