@@ -15,6 +15,7 @@ import onnx
 from export.arithmetic import FixedSteps
 from export.attention_graph import build_attention
 from export.cache_graphs import build_cache_graphs
+from export.cache_steps import CacheSteps
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
@@ -70,6 +71,7 @@ class ExportSource:
             languages; None if these are the only ones.
         shortlist: the target tokens that a sentence may produce; None for all, always.
         steps: prescribed steps of 8-bit numbers; see `export.weights.Weights`.
+        cache_steps: steps of 8-bit keys and values (`export.calibration`); see there as well.
     """
 
     config: ModelConfig
@@ -84,6 +86,7 @@ class ExportSource:
     directions: Directions | None = None
     shortlist: Shortlist | None = None
     steps: Mapping[str, FixedSteps] = field(default_factory=dict)
+    cache_steps: CacheSteps = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ def _graphs(
 ) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
-    weights = Weights(source.arrays, config, shared, source.steps)
+    weights = Weights(source.arrays, config, shared, source.steps, source.cache_steps)
     _log.info("writing %s", ENCODER_FILE)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     _log.info("writing %s", DECODER_STEP_FILE)
@@ -256,10 +259,12 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     }
     layer, head = _alignment(source, options)
     scoring = {"alignment_layer": layer, **({} if head is None else {"alignment_head": head})}
-    resident: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
+    if source.cache_steps:
+        optional["caches"] = {"dtype": "int8"}
     if options.is_resident:
         graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
-        resident["resident"] = {"token_groups": 0}
+        optional["resident"] = {"token_groups": 0}
     if source.shortlist is not None:
         graphs |= {"shortlist_step": SHORTLIST_STEP_FILE, "list_columns": LIST_COLUMNS_FILE}
     return {
@@ -287,7 +292,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
-        **resident,
+        **optional,
         **({"search": dict(source.search)} if source.search else {}),
         **({"shortlist": {"file": SHORTLIST_FILE}} if source.shortlist is not None else {}),
         **({"directions": source.directions.to_dict()} if source.directions else {}),

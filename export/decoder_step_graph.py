@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from export.arithmetic import Linear
+from export.cache_steps import KeyValueSteps
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
 from export.listed_choice import choose_listed_tokens
@@ -16,6 +17,9 @@ from export.recurrence import recurrent_step
 from export.token_choice import choose_tokens
 from export.weights import Weights
 from model.bundle.config import ModelConfig
+
+# The number of GroupQueryAttention's first input for 8-bit caches, the step of keys.
+_SCALE_INPUT = 12
 
 
 def build_decoder_step(
@@ -40,7 +44,8 @@ def build_decoder_step(
         past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache. An SSRU decoder
             has past_state_{i} [rows, D] instead, and no `total_sequence_length`.
         cross_key_{i}, cross_value_{i} [rows, H, source, Dh]: from the encoder.
-        cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: these at the last source position.
+        cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: these at the last source position,
+            the same numbers in float32 where caches are int8.
     Outputs:
         top_ids int64 [rows, k], top_logits float32 [rows, k], log_sum_exp float32 [rows].
         present_key_{i}, present_value_{i} or present_state_{i}, present_cross_key_{i},
@@ -170,6 +175,7 @@ class _CachedAttention:
             (self.positions, self._target_buffer),
             [f"present_{kind}_{layer}" for kind in ("key", "value")],
             "target",
+            steps=self._layers.weights.cache_steps.get(block),
         )
         return self._layers.attention_output(mixed, block)
 
@@ -187,6 +193,12 @@ class _CachedAttention:
             self._graph.input(f"cross_last_{kind}_{layer}", dtype, ["rows", 1, width])
             for kind in ("key", "value")
         ]
+        steps = self._layers.weights.cache_steps.get(block)
+        if steps is not None:
+            last = [
+                self._graph.op("Mul", integers, self._layers.arithmetic.constant(step))
+                for integers, step in zip(last, steps, strict=True)
+            ]
         if self._source_buffer is None:
             length = self._graph.op("Shape", past[0], start=2, end=3)
             self._source_buffer = self._graph.cast(self._graph.op("Squeeze", length), "int32")
@@ -196,11 +208,12 @@ class _CachedAttention:
             (self._last_source, self._source_buffer),
             [f"present_cross_{kind}_{layer}" for kind in ("key", "value")],
             "source",
+            steps=steps,
         )
         return self._layers.attention_output(mixed, block)
 
     def _cache_input(self, name: str, length: str) -> str:
-        return self._graph.input(name, self._layers.arithmetic.dtype, self._cache_shape(length))
+        return self._graph.input(name, self._layers.cache_dtype, self._cache_shape(length))
 
     def _cache_shape(self, length: str) -> list[int | str]:
         config = self._layers.config
@@ -213,18 +226,26 @@ class _CachedAttention:
         lengths: tuple[str, str],
         present: list[str],
         length: str,
+        steps: KeyValueSteps | None = None,
     ) -> str:
         heads = self._layers.config.num_heads
+        inputs: tuple[str, ...] = (*new, *past, *lengths)
+        attributes: dict[str, str | int] = {}
+        if steps is not None:
+            # After five optional inputs: tables of rotary positions, a bias, a sink.
+            scales = (self._layers.arithmetic.constant(step) for step in steps)
+            inputs = (*inputs, *[""] * (_SCALE_INPUT - len(inputs)), *scales)
+            attributes = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+            attributes |= {"kv_cache_bit_width": 8}
         outputs = self._graph.multi_op(
             "GroupQueryAttention",
-            *new,
-            *past,
-            *lengths,
+            *inputs,
             outputs=[None, *present],
             domain=MICROSOFT,
             num_heads=heads,
             kv_num_heads=heads,
+            **attributes,
         )
         for name in present:
-            self._graph.output(name, self._layers.arithmetic.dtype, self._cache_shape(length))
+            self._graph.output(name, self._layers.cache_dtype, self._cache_shape(length))
         return outputs[0]

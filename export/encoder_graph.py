@@ -60,7 +60,7 @@ def _cross_keys_values(
     graph, config = layers.graph, layers.config
     block = f"decoder.layers.{layer}.cross_attention"
     with graph.scope(block):
-        packed = layers.attention_input(memory, block, "key", "value")  # [N, 2D]
+        packed = layers.cached_keys_values(memory, block)  # [N, 2D]
         padded = packing.pad(graph, packed)  # [B, S, 2D]
         split = split_heads(graph, padded, 2 * config.num_heads, config.head_dim)
         names = [f"cross_key_{layer}", f"cross_value_{layer}"]
@@ -72,4 +72,4 @@ def _cross_keys_values(
     length = "source" if projections is None else config.attention_rank
     shape: list[int | str] = ["batch", config.num_heads, length, config.head_dim]
     for name in names:
-        graph.output(name, layers.arithmetic.dtype, shape)
+        graph.output(name, layers.cache_dtype, shape)

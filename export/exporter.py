@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.cache_steps import CacheSteps
+from export.calibration import caches_in_int8, calibrated_steps
 from export.carriers import record_carriers
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
@@ -58,6 +60,10 @@ def export_checkpoint(
     folder = checkpoint_folder(checkpoint)
     tokenizer = folder / TOKENIZER_FILE
     shortlist = shortlist_for(folder, shortlist_from, Tokenizer.load(tokenizer), loaded.config)
+    sentences = sentences or SENTENCES
+    cache_steps: CacheSteps = {}
+    if caches_in_int8(loaded.config, options):
+        cache_steps = calibrated_steps(loaded.model, loaded.tokenizer, sentences)
     source = ExportSource(
         loaded.config,
         {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()},
@@ -68,12 +74,18 @@ def export_checkpoint(
         loaded.alignment_head,
         loaded.trained_length,
         shortlist=shortlist,
+        cache_steps=cache_steps,
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
-        bundle, sentences = Bundle.load(directory), sentences or SENTENCES
+        bundle = Bundle.load(directory)
         report = check_parity(
-            bundle, loaded.model, sentences, threads=threads, on_progress=on_progress
+            bundle,
+            loaded.model,
+            sentences,
+            cache_steps=cache_steps,
+            threads=threads,
+            on_progress=on_progress,
         )
         record_agreement(directory, report.listed)
         if num_carrier_sentences:

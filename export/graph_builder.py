@@ -26,6 +26,7 @@ _ELEMENT_TYPES = {
     "float16": TensorProto.FLOAT16,
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
+    "int8": TensorProto.INT8,
     "uint8": TensorProto.UINT8,
     "bool": TensorProto.BOOL,
 }

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.cache_steps import CacheSteps
+from export.calibration import caches_in_int8, calibrated_steps
 from export.carriers import record_carriers
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
@@ -124,6 +126,10 @@ def import_directory(
         "agreement": agreement and dataclasses.asdict(agreement),
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    cache_steps: CacheSteps = {}
+    # One target language is not like another, and prescribed steps leave no room for further ones.
+    if sentences and directions.is_one and not foreign.steps and caches_in_int8(config, options):
+        cache_steps = calibrated_steps(model, tokenizer, sentences)
     with new_directory(output) as temporary:
         made_from = ExportSource(
             config,
@@ -136,6 +142,7 @@ def import_directory(
             search=foreign.search,
             shortlist=shortlist,
             steps=foreign.steps,
+            cache_steps=cache_steps,
         )
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
@@ -153,7 +160,12 @@ def import_directory(
         if sentences:
             with rounded_inputs(model, steps):
                 proof = check_parity(
-                    bundle, model, sentences, threads=threads, on_progress=on_progress
+                    bundle,
+                    model,
+                    sentences,
+                    cache_steps=cache_steps,
+                    threads=threads,
+                    on_progress=on_progress,
                 )
         _record(temporary, proof)
         if sentences and num_carrier_sentences:

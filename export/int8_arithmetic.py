@@ -44,7 +44,7 @@ _MIDDLE = 128
 
 
 class Int8Arithmetic(Float32Arithmetic):
-    """Weights and embeddings in 8 bits; attention, normalisation and caches in float32.
+    """Weights and embeddings in 8 bits; attention and normalisation in float32.
 
     Args:
         token_ids: the ids [...] whose states [..., D] the graph computes.

@@ -53,6 +53,22 @@ class Layers:
             Linear(states, *self.weights.fused(block, *names), steps=steps)
         )
 
+    def cached_keys_values(self, memory: str, block: str) -> str:
+        """Keys and values of a block side by side, as they are cached: [..., D] -> [..., 2D]."""
+        packed = self.attention_input(memory, block, "key", "value")
+        steps = self.weights.cache_steps.get(block)
+        if steps is None:
+            return packed
+        # One step for all channels of the operator: with one for each, it is not vectorised.
+        scaled = self.graph.op("Mul", packed, self.arithmetic.constant(1 / np.concatenate(steps)))
+        one, zero = self.arithmetic.constant(1.0), self.graph.constant(0, np.int8)
+        return self.graph.op("QuantizeLinear", scaled, one, zero)
+
+    @property
+    def cache_dtype(self) -> str:
+        """Element type of the decoder's cached keys and values."""
+        return "int8" if self.weights.cache_steps else self.arithmetic.dtype
+
     def attention_output(self, mixed: str, block: str) -> Linear:
         """The last projection of an attention block."""
         width, name = self.config.d_model, f"{block}.output"

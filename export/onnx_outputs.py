@@ -50,7 +50,6 @@ class OnnxGraphs:
         self._bundle = bundle
         self._settings = SessionSettings(intra_op_threads=threads)
         self._encoder = self._open(bundle.encoder_path)
-        self._dtype = np.float16 if bundle.precision == "fp16" else np.float32
         self._names = [
             f"{kind}_{layer}"
             for layer in range(bundle.config.num_decoder_layers)
@@ -126,18 +125,20 @@ class OnnxGraphs:
         }
         caches: dict[str, Any] = {}
         shape: tuple[int, ...] = (rows, config.num_heads, length, config.head_dim)
-        names = self._names
+        names, dtype = self._names, self._bundle.cache_dtype
         if config.decoder == "ssru":
             shape = (rows, config.d_model)
             names = [f"state_{layer}" for layer in range(config.num_decoder_layers)]
+            dtype = self._bundle.dtype
         else:
             feeds["total_sequence_length"] = np.array(length, np.int32)
         for name in names:
-            caches[f"past_{name}"] = np.zeros(shape, self._dtype)
+            caches[f"past_{name}"] = np.zeros(shape, dtype)
         for name, cross in crosses.items():
             caches[f"cross_{name}"] = cross
             last = cross[np.arange(rows), :, lengths - 1]  # [B, H, Dh]
-            feeds[f"cross_last_{name}"] = last.reshape(rows, 1, config.d_model)
+            last = last.reshape(rows, 1, config.d_model).astype(self._bundle.dtype)
+            feeds[f"cross_last_{name}"] = last
         if self._bundle.is_resident:
             feeds["running"] = np.ones(rows, np.int32)
             feeds["source_buffer_length"] = np.array(int(lengths.max()), np.int32)

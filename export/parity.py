@@ -13,6 +13,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
+from export.cache_steps import CacheSteps
 from export.errors import ExportError
 from export.onnx_outputs import OnnxGraphs
 from export.parity_check import (
@@ -60,6 +61,7 @@ def check_parity(
     sentences: Sequence[str] = SENTENCES,
     tolerance: Tolerance | None = None,
     *,
+    cache_steps: CacheSteps | None = None,
     threads: int = 0,
     on_progress: OnProgress | None = None,
 ) -> ParityReport:
@@ -69,8 +71,9 @@ def check_parity(
         bundle: the bundle; it runs on the CPU.
         model: the network, in evaluation mode.
         tolerance: accepted differences; by default those of the bundle's precision; for int8, if
-            they are exceeded, those that follow from rounding the weights alone
+            they are exceeded, those that follow from rounding weights and caches alone
             (`export.rounding`).
+        cache_steps: steps of the bundle's 8-bit caches, if it has such.
         threads: threads of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
         on_progress: called with a stage, the number of finished sentences and of all sentences.
 
@@ -120,8 +123,8 @@ def check_parity(
     except ExportError:
         if bundle.precision != "int8" or tolerance is not None:
             raise
-        _log.info("measuring what rounding the weights changes")
-        rounding = rounding_differences(model, batches, bundle.top_k)
+        _log.info("measuring what rounding changes")
+        rounding = rounding_differences(model, batches, bundle.top_k, cache_steps or {})
         if not rounding.is_bearable:
             raise
         report = _judge(compared, rounding.widened(limits), bundle.precision)

@@ -1,4 +1,4 @@
-"""Measures the error of rounding only a network's weights to 8 bits, to judge its int8 graphs."""
+"""Measures the error of rounding a network's weights and caches to 8 bits, to judge int8 graphs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from export.arithmetic import FixedSteps
+from export.cache_steps import CacheSteps
 from export.int8_arithmetic import quantize_rows
 from export.parity_check import Tolerance
 from export.torch_outputs import ForcedTranslation, TorchOutputs, torch_outputs
@@ -63,17 +64,21 @@ class RoundingDifferences:
 
 
 def rounding_differences(
-    model: Transformer, batches: Sequence[Sequence[ForcedTranslation]], num_best: int
+    model: Transformer,
+    batches: Sequence[Sequence[ForcedTranslation]],
+    num_best: int,
+    cache_steps: CacheSteps,
 ) -> RoundingDifferences:
-    """Force translations through the network and through one with rounded matrices.
+    """Force translations through the network and through one with rounded matrices and caches.
 
     Args:
         model: the network, in evaluation mode.
         num_best: tokens of each position to compare.
+        cache_steps: steps of keys and values, by attention blocks; others are not rounded.
     """
     differences, gaps = [], []
     for batch in batches:
-        with _rounded_matrices(model):
+        with _rounded_matrices(model), _rounded_caches(model, cache_steps):
             found = [_best(one, num_best) for one in torch_outputs(model, batch, 0)]
         for exact, (best, theirs) in zip(torch_outputs(model, batch, 0), found, strict=True):
             ours = np.take_along_axis(exact.log_probabilities, best, axis=1)
@@ -161,6 +166,25 @@ def _saturated(
         sums = pairs.clamp(-(2**15), 2**15 - 1).sum(-1) - surplus
         rows.append(sums * scales * steps.states + bias)
     return torch.stack(rows).reshape(*given[0].shape[:-1], -1)
+
+
+@contextlib.contextmanager
+def _rounded_caches(model: Transformer, cache_steps: CacheSteps) -> Iterator[None]:
+    """Round the decoder's keys and values to integer multiples of their steps."""
+
+    def rounded(step: Tensor, module: nn.Module, given: object, output: Tensor) -> Tensor:
+        return (output / step).round().clamp(-128, 127) * step
+
+    handles = []
+    for block, steps in cache_steps.items():
+        for kind, step in zip(("key", "value"), steps, strict=True):
+            hook = functools.partial(rounded, torch.from_numpy(step))
+            handles.append(model.get_submodule(f"{block}.{kind}").register_forward_hook(hook))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextlib.contextmanager

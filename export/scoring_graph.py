@@ -132,11 +132,20 @@ class _TargetAttention:
         key, value = (
             graph.op(
                 "Squeeze",
-                graph.input(f"cross_{kind}_{layer}", arithmetic.dtype, shape),
+                graph.input(f"cross_{kind}_{layer}", self._layers.cache_dtype, shape),
                 graph.ints(0),
             )
             for kind in ("key", "value")
         )
+        if (steps := self._layers.weights.cache_steps.get(block)) is not None:
+            key, value = (
+                graph.op(
+                    "Mul",
+                    graph.cast(integers, arithmetic.dtype),
+                    arithmetic.constant(step.reshape(config.num_heads, 1, config.head_dim)),
+                )
+                for integers, step in zip((key, value), steps, strict=True)
+            )
         query = self._layers.attention_input(states, block, "query")  # [T, D]
         query = graph.op("Mul", query, arithmetic.constant(1.0 / math.sqrt(config.head_dim)))
         query = graph.reshape(query, 0, config.num_heads, config.head_dim)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from export.arithmetic import FixedSteps
+from export.cache_steps import CacheSteps
 from export.errors import ExportError
 from export.shared_weights import SharedWeights
 from model.bundle.config import ModelConfig
@@ -27,6 +28,8 @@ class Weights:
         arrays: a state dict.
         shared: file for the large constants of graphs; None to keep them in the graphs.
         steps: prescribed steps, by the names of linear maps and embeddings.
+        cache_steps: steps of 8-bit keys and values, by attention blocks of the decoder; without
+            any, caches have the precision of activations.
 
     Raises:
         ExportError: from every method, for an array that is missing, misshapen or not finite.
@@ -38,8 +41,10 @@ class Weights:
         config: ModelConfig,
         shared: SharedWeights | None = None,
         steps: Mapping[str, FixedSteps] | None = None,
+        cache_steps: CacheSteps | None = None,
     ) -> None:
         self.shared = shared
+        self.cache_steps = cache_steps or {}
         self._steps = steps or {}
         self._arrays = arrays
         self._config = config

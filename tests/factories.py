@@ -145,7 +145,8 @@ def tiny_bundle(
         directory: directory of the bundle, created if it doesn't exist.
         model: model to export; None for a random one.
         shortlist: the bundle's shortlist; None for a bundle without.
-        precision, top_k, name, resident: same as in `ExportOptions`.
+        precision: as in `ExportOptions`, or "int8 caches" for an int8 bundle with 8-bit caches.
+        top_k, name, resident: same as in `ExportOptions`.
         seed, config: seed and configuration of the random model, without `model`.
     """
     model = model or random_model(tiny_config(**config), seed)
@@ -153,6 +154,11 @@ def tiny_bundle(
     directory.mkdir(parents=True, exist_ok=True)
     from export.bundle_writer import ExportOptions, write_bundle
 
+    if precision == "int8 caches":
+        from export.calibration import calibrated_steps
+
+        steps = calibrated_steps(model, Tokenizer.load(source.tokenizer), SENTENCES)
+        source, precision = dataclasses.replace(source, cache_steps=steps), "int8"
     options = ExportOptions(precision=precision, top_k=top_k, name=name, resident=resident)
     write_bundle(dataclasses.replace(source, shortlist=shortlist), options, directory)
     return Bundle.load(directory)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from bench.load.source import read_texts
 from bench.peers.conversion import convert
 from model.bundle.config import ModelConfig
 from model.bundle.tokenizer import TOKENIZER_FILE
+
+if TYPE_CHECKING:
+    from export.bundle_writer import ExportOptions
+    from export.cache_steps import CacheSteps
 
 LENGTHS_FILE = Path(__file__).with_name("lengths.csv")
 """Source and target tokens of 2,000 sentence pairs of newstest2013 (English, German), counted with
@@ -103,8 +107,9 @@ def prepare_speed_model(directory: Path, precision: str, preset: str = "base") -
         tokenizer = directory / preset / TOKENIZER_FILE
         tokenizer.parent.mkdir(parents=True, exist_ok=True)
         speed_model.write_tokenizer(config, tokenizer)
-        _make(made, config, weights, tokenizer, ("en", "de"), made_from)
-        made.texts.write_text("\n".join(speed_texts(config)) + "\n", encoding="utf-8")
+        texts = speed_texts(config)
+        _make(made, config, weights, tokenizer, ("en", "de"), texts, made_from)
+        made.texts.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return made
 
 
@@ -129,7 +134,8 @@ def prepare_checkpoint(
         loaded = load_checkpoint(checkpoint)
         weights = {key: tensor.numpy() for key, tensor in loaded.model.state_dict().items()}
         languages = (loaded.languages["source"], loaded.languages["target"])
-        _make(made, loaded.config, weights, checkpoint / TOKENIZER_FILE, languages, made_from)
+        tokenizer = checkpoint / TOKENIZER_FILE
+        _make(made, loaded.config, weights, tokenizer, languages, texts, made_from)
     made.texts.parent.mkdir(parents=True, exist_ok=True)
     made.texts.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return made
@@ -236,12 +242,34 @@ def _artifacts(directory: Path, name: str, precision: str) -> Artifacts:
     return Artifacts(name, precision, base / precision, base / "ctranslate2", base / "texts.txt")
 
 
+def _cache_steps(
+    config: ModelConfig,
+    weights: Mapping[str, Any],
+    tokenizer: Path,
+    texts: Sequence[str],
+    options: ExportOptions,
+) -> CacheSteps:
+    """The steps of 8-bit caches, as an export measures them; none without such caches."""
+    import torch
+
+    from export.calibration import caches_in_int8, calibrated_steps
+    from model.bundle.tokenizer import Tokenizer
+    from model.network.transformer import Transformer
+
+    if not caches_in_int8(config, options):
+        return {}
+    model = Transformer(config).eval()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return calibrated_steps(model, Tokenizer.load(tokenizer), texts)
+
+
 def _make(
     made: Artifacts,
     config: ModelConfig,
     weights: Mapping[str, Any],
     tokenizer: Path,
     languages: tuple[str, str],
+    texts: Sequence[str],
     made_from: str,
 ) -> None:
     """Write both models; each is moved into place when complete."""
@@ -251,8 +279,9 @@ def _make(
         partial = made.bundle.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        source = ExportSource(config, weights, tokenizer, *languages)
         options = ExportOptions(precision=made.precision, name=f"{made.name}-{made.precision}")
+        steps = _cache_steps(config, weights, tokenizer, texts[:_PROOF_TEXTS], options)
+        source = ExportSource(config, weights, tokenizer, *languages, cache_steps=steps)
         write_bundle(source, options, partial)
         partial.replace(made.bundle)
         _note(made.bundle).write_text(made_from, encoding="utf-8")

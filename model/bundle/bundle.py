@@ -254,6 +254,16 @@ class Bundle:
         return self.path / str(self.manifest["graphs"]["decoder_step"])
 
     @property
+    def dtype(self) -> str:
+        """Element type of activations: "float32" or "float16"."""
+        return "float16" if self.precision == "fp16" else "float32"
+
+    @property
+    def cache_dtype(self) -> str:
+        """Element type of attention keys and values: that of activations, or "int8"."""
+        return str(self.manifest.get("caches", {}).get("dtype", self.dtype))
+
+    @property
     def is_resident(self) -> bool:
         """Whether its graphs can keep everything on a GPU between two steps."""
         return "resident" in self.manifest

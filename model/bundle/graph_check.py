@@ -77,11 +77,14 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
         _check(bundle, graph, "num_heads", config.num_heads, heads)
         _check(bundle, graph, "d_model", config.d_model, _product(heads, width))
         if (value.type == "tensor(float16)") != (bundle.precision == "fp16"):
-            raise broken_manifest(
-                bundle.path,
-                f"precision is {bundle.precision}, but {value.name} of {graph.name} is a "
-                f"{value.type}",
-            )
+            said = f"precision is {bundle.precision}"
+        elif (value.type == "tensor(int8)") != (bundle.cache_dtype == "int8"):
+            said = "caches.dtype is int8" if bundle.cache_dtype == "int8" else "caches is missing"
+        else:
+            continue
+        raise broken_manifest(
+            bundle.path, f"{said}, but {value.name} of {graph.name} is a {value.type}"
+        )
 
 
 def _check(bundle: Bundle, graph: Path, field: str, said: int, found: Any) -> None:

@@ -45,6 +45,7 @@ _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "directions": {"sources": list, "targets": list, "token_ids": dict},
     "search": {"beam_size": int},
     "shortlist": {"file": str},
+    "caches": {"dtype": str},
 }
 ENTRIES: dict[str, dict[str, type]] = {
     "languages": {"source": str, "target": str},

@@ -67,6 +67,8 @@ def check_consistency(bundle: Bundle) -> None:
         _check_resident(bundle.path, manifest)
     if bundle.precision not in _PRECISIONS:
         raise broken_manifest(bundle.path, f"precision is not one of {', '.join(_PRECISIONS)}")
+    if "caches" in manifest and {bundle.cache_dtype, bundle.precision} != {"int8"}:
+        raise broken_manifest(bundle.path, "caches.dtype is int8 in bundles of precision int8 only")
     if bundle.scoring_path is not None:
         if "scoring" not in manifest:
             raise broken_manifest(bundle.path, "the field scoring is missing")

@@ -24,6 +24,10 @@ from model.bundle.manifest import BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.processor import multiplies_int8_exactly, num_usable_cores
 
+# With many threads, ONNX Runtime would divide the attention of a few rows to long 8-bit caches, and
+# add up the parts in another order than with many rows. It reads this when it opens a graph.
+os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+
 # Smaller weights stay in the graph's file.
 _SMALL_WEIGHT_BYTES = 1024
 

@@ -38,7 +38,7 @@ def try_scoring(bundle: Bundle, settings: SessionSettings) -> None:
     if path is None:
         return
     shape = (1, config.num_heads, 2, config.head_dim)
-    zeros = np.zeros(shape, np.float16 if bundle.precision == "fp16" else np.float32)
+    zeros = np.zeros(shape, bundle.cache_dtype)
     feeds: dict[str, Any] = {"target_ids": np.array([config.vocab_size - 1, config.eos_id])}
     for layer in range(config.num_decoder_layers):
         feeds |= {f"cross_key_{layer}": zeros, f"cross_value_{layer}": zeros}

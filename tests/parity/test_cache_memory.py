@@ -22,9 +22,15 @@ MAX_ROWS = 6
 LONGEST = 64  # positions of the tiny model
 
 
-@pytest.fixture(scope="module", params=["self_attention", "ssru"])
+@pytest.fixture(
+    scope="module",
+    params=[("fp32", "self_attention"), ("fp32", "ssru"), ("int8 caches", "self_attention")],
+    ids=lambda kind: "-".join(kind),
+)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return tiny_bundle(tmp_path_factory.mktemp("memory") / "bundle", decoder=request.param)
+    precision, decoder = request.param
+    directory = tmp_path_factory.mktemp("memory") / "bundle"
+    return tiny_bundle(directory, precision=precision, decoder=decoder)
 
 
 def arrays_of(runner: OnnxRunner) -> list[Array]:

@@ -33,7 +33,10 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.fixture(
-    params=[(precision, shape) for precision in ("fp32", "int8") for shape in SHAPES],
+    params=[
+        *((precision, shape) for precision in ("fp32", "int8") for shape in SHAPES),
+        *(("int8 caches", shape) for shape in SHAPES[:4]),
+    ],
     ids=lambda p: "-".join([p[0], *map(str, p[1].values())]),
     scope="module",
 )
@@ -118,7 +121,7 @@ def test_joining_late_leaving_early_and_moving(runner: OnnxRunner) -> None:
     assert finished == 30
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", "int8 caches"])
 def test_whatever_the_number_of_threads(
     tmp_path_factory: pytest.TempPathFactory, precision: str
 ) -> None:
@@ -134,8 +137,9 @@ def test_whatever_the_number_of_threads(
     assert same_steps(outputs[0], outputs[2])
 
 
-def test_buffer_length_does_not_matter(tmp_path: Path) -> None:
-    bundle = tiny_bundle(tmp_path / "bundle", precision="int8")
+@pytest.mark.parametrize("precision", ["int8", "int8 caches"])
+def test_buffer_length_does_not_matter(tmp_path: Path, precision: str) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
     sources = random_sources(bundle.config, 7, max_length=16)
     short = with_limits(bundle, max_source_positions=16, max_target_positions=8)
     small = OnnxRunner(short, max_rows=7, intra_op_threads=1)

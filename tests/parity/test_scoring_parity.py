@@ -102,7 +102,7 @@ def test_scores_and_attention_are_pytorch_s(tmp_path: Path, shape: dict[str, Any
         assert np.abs(score.attention.sum(axis=1) - 1.0).max() < 1e-5
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", "int8 caches"])
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=lambda shape: "-".join(map(str, shape.values())))
 def test_neighbours_padding_order_and_threads_change_no_bit(
     tmp_path: Path, precision: str, shape: dict[str, Any]

@@ -37,7 +37,8 @@ class CacheShape:
         max_source: number of source positions of a row that the decoder sees
             (`ModelConfig.num_memory_rows`).
         max_target: number of target positions of a row.
-        dtype: "float32" or "float16".
+        dtype: element type of activations, "float32" or "float16".
+        cache_dtype: element type of keys and values, the same or "int8".
         is_recurrent: whether the decoder is an SSRU.
     """
 
@@ -48,11 +49,12 @@ class CacheShape:
     max_source: int
     max_target: int
     dtype: str = "float32"
+    cache_dtype: str = "float32"
     is_recurrent: bool = False
 
     @property
     def item_size(self) -> int:
-        """Size of an element in bytes."""
+        """Size of an activation in bytes."""
         return np.dtype(self.dtype).itemsize
 
     @property
@@ -65,12 +67,11 @@ class CacheShape:
     @property
     def num_bytes(self) -> int:
         """Bytes of all arrays together."""
-        positions = self.max_source + 1  # one more for `cross_last`
-        positions += 0 if self.is_recurrent else self.max_target
-        vectors = 2 * positions + self.is_recurrent
-        width = self.num_heads * self.head_dim
-        elements = self.num_layers * self.max_rows * vectors * width
-        return elements * self.item_size + 4 * self.max_rows
+        positions = self.max_source + (0 if self.is_recurrent else self.max_target)
+        cached = 2 * positions * np.dtype(self.cache_dtype).itemsize
+        others = (2 + self.is_recurrent) * self.item_size  # `cross_last` and states
+        elements = self.num_layers * self.max_rows * self.num_heads * self.head_dim
+        return elements * (cached + others) + 4 * self.max_rows
 
 
 def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
@@ -93,7 +94,8 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
         max_rows=limits.max_rows,
         max_source=bundle.config.num_memory_rows(limits.max_source_positions),
         max_target=limits.max_target_positions,
-        dtype="float16" if bundle.precision == "fp16" else "float32",
+        dtype=bundle.dtype,
+        cache_dtype=bundle.cache_dtype,
         is_recurrent=bundle.config.decoder == "ssru",
     )
 
@@ -112,7 +114,7 @@ class KVCache:
         states: [max_rows, D] for each layer of an SSRU decoder, zero before a row's first step.
         cross_attention: [max_rows, H, max_source, Dh], in the same order.
         cross_last: [max_rows, 1, D], in the same order: `cross_attention` at each row's last
-            position.
+            position; never integers, since the graph writes it into the cache once more.
         source_lengths: int32 [max_rows], length of each row's source; 1 if it never had one.
         lists: shortlists of the rows; None for a runner without.
     """
@@ -123,18 +125,18 @@ class KVCache:
         heads, head_dim, rows = shape.num_heads, shape.head_dim, shape.max_rows
         self._past_names = shape.past_names
 
-        def allocate(*row_shape: int, a_layer: int = 2) -> list[Array]:
+        def allocate(dtype: str, *row_shape: int, a_layer: int = 2) -> list[Array]:
             arrays = range(a_layer * shape.num_layers)
-            return [_untouched_zeros((rows, *row_shape), shape.dtype) for _ in arrays]
+            return [_untouched_zeros((rows, *row_shape), dtype) for _ in arrays]
 
         self.self_attention: list[Array] = []
         self.states: list[Array] = []
         if shape.is_recurrent:
-            self.states = allocate(heads * head_dim, a_layer=1)
+            self.states = allocate(shape.dtype, heads * head_dim, a_layer=1)
         else:
-            self.self_attention = allocate(heads, shape.max_target, head_dim)
-        self.cross_attention = allocate(heads, shape.max_source, head_dim)
-        self.cross_last = allocate(1, heads * head_dim)
+            self.self_attention = allocate(shape.cache_dtype, heads, shape.max_target, head_dim)
+        self.cross_attention = allocate(shape.cache_dtype, heads, shape.max_source, head_dim)
+        self.cross_last = allocate(shape.dtype, 1, heads * head_dim)
         self.source_lengths = np.ones(rows, np.int32)
 
     @property

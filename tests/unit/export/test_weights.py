@@ -97,7 +97,7 @@ def test_differences_are_those_of_a_rounded_copy_and_the_network_stays(tying: st
         ForcedTranslation(index, source, draw.integers(4, 60, 9).tolist())
         for index, source in enumerate(sources)
     ]
-    found = rounding_differences(model, [batch], NUM_BEST)
+    found = rounding_differences(model, [batch], NUM_BEST, {})
     differences = []
     for exact, rounded in zip(
         torch_outputs(model, batch, 0), torch_outputs(rounded_copy(model), batch, 0), strict=True

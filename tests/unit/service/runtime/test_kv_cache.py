@@ -24,13 +24,19 @@ def cache() -> KVCache:
     return cache
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_size_is_known_before(dtype: str) -> None:
-    shape = CacheShape(3, 2, 8, max_rows=5, max_source=7, max_target=9, dtype=dtype)
+@pytest.mark.parametrize(
+    ("dtype", "cached"), [("float32", "float32"), ("float16", "float16"), ("float32", "int8")]
+)
+def test_size_is_known_before(dtype: str, cached: str) -> None:
+    shape = CacheShape(
+        3, 2, 8, max_rows=5, max_source=7, max_target=9, dtype=dtype, cache_dtype=cached
+    )
     cache = KVCache(shape)
-    arrays = [*cache.self_attention, *cache.cross_attention, *cache.cross_last]
+    keys_values = [*cache.self_attention, *cache.cross_attention]
+    arrays = [*keys_values, *cache.cross_last]
     assert shape.num_bytes == sum(array.nbytes for array in (*arrays, cache.source_lengths))
-    assert all(array.dtype == dtype and not array.any() for array in arrays)
+    assert all(array.dtype == cached and not array.any() for array in keys_values)
+    assert all(array.dtype == dtype and not array.any() for array in cache.cross_last)
 
 
 def test_a_source_fills_its_rows_and_leaves_padding_out(cache: KVCache) -> None:
