@@ -5,6 +5,7 @@ Both use the same code, so that the proof holds for the served model.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import os
@@ -20,13 +21,13 @@ from model.bundle.background import in_own_thread, lower_priority
 from model.bundle.bundle import Bundle
 from model.bundle.cuda import CudaError, CudaRuntime, cuda_version, load_cuda
 from model.bundle.graph_check import check_graph
-from model.bundle.manifest import BundleError
+from model.bundle.manifest import BundleCorruptError, BundleError
 from model.bundle.out_of_memory import is_out_of_memory
 from model.bundle.processor import multiplies_int8_exactly, num_usable_cores
 
-# With many threads, ONNX Runtime would divide the attention of a few rows to long 8-bit caches, and
-# add up the parts in another order than with many rows. It reads this when it opens a graph.
-os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+# Otherwise, attention to 8-bit caches adds up long rows in parts where threads outnumber rows and
+# heads: in another order than in a larger batch. ONNX Runtime reads this when it opens a graph.
+os.environ["ORT_GQA_DISABLE_FLASH_ATTENTION"] = "1"
 
 # Smaller weights stay in the graph's file.
 _SMALL_WEIGHT_BYTES = 1024
@@ -118,10 +119,11 @@ def open_session(
         try:
             return _open_packed(bundle, graph, settings)
         except Exception as exc:  # for example, its disk is full
-            if is_out_of_memory(exc):
+            if is_out_of_memory(exc) or isinstance(exc, BundleCorruptError):
                 raise
-            for file in settings.packed.glob(f"{graph.stem}.*"):
-                file.unlink()  # so that smaller weights still find room
+            with contextlib.suppress(OSError):
+                for file in settings.packed.glob(f"{graph.stem}.*"):
+                    file.unlink()  # so that smaller weights still find room
             _log.warning(
                 "weights of %s are not shared between sessions, since %s has no room for them or "
                 "cannot be written: %s", graph.name, settings.packed, exc.__cause__ or exc,

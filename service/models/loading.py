@@ -216,9 +216,9 @@ def _opened(
         )
 
     parts = divided(settings)
-    if len(parts) == 1:
-        return opened(settings)
-    with folder_of_packed_weights() as packed:
+    with folder_of_packed_weights(bundle) as packed:
+        if len(parts) == 1:
+            return opened(settings, packed)
         return ProcessGroup.open([functools.partial(opened, part, packed) for part in parts])
 
 

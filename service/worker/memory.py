@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.bundle.bundle import Bundle
-from model.bundle.processor import usable_memory
+from model.bundle.processor import num_usable_cores, usable_memory
 from service.domain.attention import AttentionShape
 from service.errors import StartupError
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
-from service.runtime.cpu.lane_count import num_layer_weights
+from service.runtime.cpu.lane_count import best_lanes, num_layer_weights, steps_on_one_thread
 from service.settings import Settings
 from service.worker.division import divided, num_processes
 from service.worker.opening import CPU_ROWS
+from service.worker.packed_weights import parent_with_room
 
 MIB = 2**20
 # Python, gRPC and tokenizers; in the processes in which models run, also ONNX Runtime; in front
@@ -104,15 +105,32 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     if not others:
         return first
     needs = (first, *others)
+    # All sessions of all processes map one file of packed weights, if there is room for it.
+    is_shared = parent_with_room(bundle) is not None
+    shared = first.weights if is_shared else sum(need.weights for need in needs)
     return MemoryNeed(
         model=first.model,
         rows=sum(need.rows for need in needs),
         process=sum(need.process for need in needs),
-        weights=first.weights,  # all sessions map one file of packed weights
+        weights=shared,
         caches=sum(need.caches for need in needs),
         work=sum(need.work for need in needs),
-        most=sum(need.most - need.weights for need in needs) + first.weights,
+        most=sum(need.most - need.weights for need in needs) + shared,
     )
+
+
+def _num_copies(bundle: Bundle, settings: Settings) -> int:
+    """Number of copies of the weights in one process.
+
+    Lanes have two sessions, one for stepping alone and a shared one. Without room for a file that
+    both map, each packs the weights.
+    """
+    if parent_with_room(bundle) is not None:
+        return 1
+    config, rows = bundle.config, settings.max_rows or CPU_ROWS
+    has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
+    has_shortlist = _has_shortlist(bundle, settings)
+    return 1 + (has_lanes and not steps_on_one_thread(config, has_shortlist=has_shortlist))
 
 
 def _has_shortlist(bundle: Bundle, settings: Settings) -> bool:
@@ -144,7 +162,7 @@ def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -
         model=bundle.name,
         rows=rows,
         process=process,
-        weights=weights,
+        weights=_num_copies(bundle, settings) * weights,
         caches=usual.num_bytes,
         work=work,
         most=0,

@@ -15,7 +15,6 @@ from model.bundle.manifest import BundleError
 from service.domain.plan import LanedRunner, ModelRunner, Scorer
 from service.errors import StartupError
 from service.settings import Settings, shipped_models
-from service.worker.packed_weights import folder_of_packed_weights
 
 if TYPE_CHECKING:
     from model.bundle.sessions import SessionSettings
@@ -66,7 +65,7 @@ def open_model(
             bundle by now.
         niceness: niceness of opening and trying the model, relative to the calling thread. The
             model then runs with the niceness of the calling thread.
-        packed: folder of packed weights that processes share; None for one of this process alone.
+        packed: folder of packed weights that sessions share; None for weights of their own.
 
     Raises:
         StartupError: the bundle can't be used; the message says what to do.
@@ -89,11 +88,8 @@ def open_model(
     )
     # First, so that its memory is free again.
     in_background(lambda: try_scoring(bundle, sessions), niceness)
-    with contextlib.ExitStack() as opening:
-        if packed is None and settings.device == "cpu":
-            packed = opening.enter_context(folder_of_packed_weights())
-        nicely = dataclasses.replace(sessions, opening_niceness=niceness, packed=packed)
-        runner = _runner(bundle, settings, nicely)
+    nicely = dataclasses.replace(sessions, opening_niceness=niceness, packed=packed)
+    runner = _runner(bundle, settings, nicely)
     scorer = None
     with contextlib.ExitStack() as failing:
         failing.callback(runner.close)  # otherwise a refused version would keep a GPU's memory

@@ -42,7 +42,7 @@ class OnnxLanes:
     """The `LanedRunner` of a bundle on a CPU.
 
     A lane that steps while others do uses only the calling thread. So all lanes share one session;
-    with threads of its own, each lane would need a session and another copy of the weights.
+    with threads of its own, each lane would need another session.
 
     A row's outputs are the same bits in any lane, alone or with others.
 

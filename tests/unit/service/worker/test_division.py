@@ -82,7 +82,6 @@ def test_processes_that_there_can_not_be_are_refused(settings: Settings, reason:
 def test_weights_count_once_and_caches_in_each_process() -> None:
     bundle = Bundle.load(shipped_models()[0], verify=False)
     settings = Settings(threads=4)
-    # One process of four threads has no lanes, so it has one copy of the weights.
     one, four = (
         memory_need(bundle, dataclasses.replace(settings, model_processes=n), own_process=True)
         for n in (1, 4)

@@ -1,18 +1,13 @@
-"""Several processes of a model: opened together or not at all, and a folder for their weights."""
+"""Several processes of a model: opened together or not at all."""
 
 from __future__ import annotations
 
 import functools
-import logging
-import os
-import tempfile
-from pathlib import Path
 
 import pytest
 
 from service.engine.engine import Engine
 from service.errors import StartupError
-from service.worker.packed_weights import folder_of_packed_weights
 from service.worker.process import ModelProcess
 from service.worker.process_group import ProcessGroup
 from tests import process_models
@@ -50,22 +45,3 @@ def test_if_one_process_can_not_be_opened_the_others_end() -> None:
     with pytest.raises(StartupError, match="export it again"):
         ProcessGroup.open([first, lambda: ModelProcess("a-model", process_models.unusable)])
     assert not opened[0].is_running
-
-
-def test_the_folder_is_removed_when_all_are_open() -> None:
-    with folder_of_packed_weights() as folder:
-        assert folder is not None
-        assert folder.stat().st_mode & 0o077 == 0
-        (folder / "decoder.weights").write_bytes(b"weights")
-    assert not folder.exists()
-
-
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
-def test_without_temporary_files_the_folder_is_in_shared_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with caplog.at_level(logging.WARNING), folder_of_packed_weights() as folder:
-        assert folder is not None
-        assert folder.parent == Path("/dev/shm")
-    assert not caplog.text
