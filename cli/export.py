@@ -53,7 +53,7 @@ def export(
         Path | None,
         typer.Option(
             help="Source sentences, one per line, that the bundle has to translate like the "
-            "checkpoint. Default: built-in English ones."
+            "checkpoint, and on which 8-bit caches are measured. Default: built-in English ones."
         ),
     ] = None,
     shortlist_from: Annotated[
@@ -68,7 +68,7 @@ def export(
 ) -> None:
     """Make a bundle of a checkpoint, and check that both translate alike.
 
-    Writes nothing unless the check succeeds. The same checkpoint gives the same bytes.
+    Writes nothing unless the check succeeds. The same checkpoint and sentences give the same bytes.
     """
     try:
         from export.bundle_writer import ExportOptions

@@ -57,7 +57,7 @@ def import_model(
         Path | None,
         typer.Option(
             help="Source sentences, one a line, on which the bundle has to translate like the "
-            "model; some English ones are built in."
+            "model, and on which 8-bit caches are measured; some English ones are built in."
         ),
     ] = None,
     proof_sentences: ProofSentences = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -32,10 +33,15 @@ _LEAST_WIDTH = 512
 _log = logging.getLogger("dragoman.export")
 
 
-def caches_in_int8(config: ModelConfig, options: ExportOptions) -> bool:
-    """Whether a bundle gets 8-bit caches: where these make it faster (`bench/NOTES.md`)."""
+def caches_in_int8(config: ModelConfig, options: ExportOptions, *, in_language: bool) -> bool:
+    """Whether a bundle gets 8-bit caches: where these make it faster (`bench/NOTES.md`).
+
+    Args:
+        in_language: whether the sentences to measure are in the source language.
+    """
     return (
         options.precision == "int8"
+        and in_language
         and not options.is_resident
         and config.d_model >= _LEAST_WIDTH
         and config.decoder == "self_attention"
@@ -50,15 +56,17 @@ def calibrated_steps(
 
     Args:
         model: the network, in evaluation mode.
-        sentences: the first hundred are translated greedily.
+        sentences: source sentences; the first hundred are translated greedily.
     """
     config = model.config
     longest = min(config.num_source_positions, config.num_target_positions) - 1
     encoded = tokenizer.encode_batch(list(sentences[:_SENTENCES]))
-    sources = [[*ids[:longest], config.eos_id] for ids in encoded]
+    sources = sorted(([*ids[:longest], config.eos_id] for ids in encoded), key=len)
     _log.info("measuring the decoder's keys and values")
     with _largest_outputs(_projections(model)) as largest:
-        translate(model, sources, lambda _: None, tokenizer.target.start_ids)
+        # Of one length each, since the keys and values of padding would count.
+        for _, batch in itertools.groupby(sources, key=len):
+            translate(model, list(batch), lambda _: None, tokenizer.target.start_ids)
     blocks = {name.rpartition(".")[0] for name in largest}
     return {
         block: (_step(largest[f"{block}.key"]), _step(largest[f"{block}.value"]))
@@ -93,5 +101,7 @@ def _largest_outputs(modules: dict[str, nn.Module]) -> Iterator[dict[str, Tensor
 
 
 def _step(largest: Tensor) -> Float32:
-    step = largest.float().numpy() * np.float32(_MARGIN / _LEVELS)
-    return np.where(step > 0, step, np.float32(1)).astype(np.float32)
+    """The steps [D], rounded to 8 bits: sums in another order hardly ever change them."""
+    digits, exponents = np.frexp(largest.numpy() * (_MARGIN / _LEVELS))
+    step = np.ldexp(np.round(digits * 256) / 256, exponents)
+    return np.where(step > 0, step, 1.0).astype(np.float32)

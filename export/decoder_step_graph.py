@@ -45,7 +45,7 @@ def build_decoder_step(
             has past_state_{i} [rows, D] instead, and no `total_sequence_length`.
         cross_key_{i}, cross_value_{i} [rows, H, source, Dh]: from the encoder.
         cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: these at the last source position,
-            the same numbers in float32 where caches are int8.
+            stored as float32 where caches are int8, still as integers.
     Outputs:
         top_ids int64 [rows, k], top_logits float32 [rows, k], log_sum_exp float32 [rows].
         present_key_{i}, present_value_{i} or present_state_{i}, present_cross_key_{i},

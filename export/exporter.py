@@ -15,7 +15,7 @@ from export.cache_steps import CacheSteps
 from export.calibration import caches_in_int8, calibrated_steps
 from export.carriers import record_carriers
 from export.errors import ExportError
-from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.parity import SENTENCES, OnProgress, ParityReport, check_parity, is_english
 from export.shortlists import record_agreement, shortlist_for
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import MANIFEST_FILE
@@ -41,7 +41,8 @@ def export_checkpoint(
 
     Args:
         checkpoint: a directory that `model.network.checkpoint.save_checkpoint` wrote, or a run's.
-        sentences: sentences of the parity check; by default `export.parity.SENTENCES`.
+        sentences: sentences in the source language, of the parity check and to measure the steps
+            of 8-bit caches on; by default the English `export.parity.SENTENCES`.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the parity check, as in `export.parity.check_parity`.
@@ -60,9 +61,10 @@ def export_checkpoint(
     folder = checkpoint_folder(checkpoint)
     tokenizer = folder / TOKENIZER_FILE
     shortlist = shortlist_for(folder, shortlist_from, Tokenizer.load(tokenizer), loaded.config)
+    in_language = sentences is not None or is_english(loaded.languages["source"])
     sentences = sentences or SENTENCES
     cache_steps: CacheSteps = {}
-    if caches_in_int8(loaded.config, options):
+    if caches_in_int8(loaded.config, options, in_language=in_language):
         cache_steps = calibrated_steps(loaded.model, loaded.tokenizer, sentences)
     source = ExportSource(
         loaded.config,

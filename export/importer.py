@@ -18,7 +18,7 @@ from export.exporter import check_output, new_directory
 from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
 from export.huggingface.reader import read_huggingface
-from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from export.parity import SENTENCES, OnProgress, ParityReport, check_parity, is_english
 from export.rounding import rounded_inputs
 from export.shortlists import record_agreement, shortlist_from_text
 from export.students.files import is_student
@@ -73,10 +73,11 @@ def import_directory(
     Args:
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
-        sentences: sentences of the proof; by default `export.parity.SENTENCES`.
+        sentences: sentences in the source language, of the proof and to measure the steps of 8-bit
+            caches on; by default the English `export.parity.SENTENCES`.
         num_sentences: the number of these, from the first on; by default all, and the other engine
             may be compared with more. With 0, the bundle is not proven, which its provenance says,
-            and its carriers are not measured.
+            and neither its carriers nor steps of 8-bit caches are measured.
         num_carrier_sentences: sentences to measure on which carriers the model copies; by default,
             nothing is measured.
         threads: threads for the proof, as in `export.parity.check_parity`.
@@ -98,7 +99,9 @@ def import_directory(
     source, target = directions.first
     if not directions.is_one:
         options = _named(options, path, origin)
-    sentences = (sentences or SENTENCES)[:num_sentences]
+    in_language = sentences is not None or is_english(source)
+    measured = sentences or SENTENCES
+    sentences = measured[:num_sentences]
     if sentences:
         if not threads:
             _log.info("choosing the number of threads")
@@ -128,8 +131,9 @@ def import_directory(
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     cache_steps: CacheSteps = {}
     # One target language is not like another, and prescribed steps leave no room for further ones.
-    if sentences and directions.is_one and not foreign.steps and caches_in_int8(config, options):
-        cache_steps = calibrated_steps(model, tokenizer, sentences)
+    is_plain = directions.is_one and not foreign.steps
+    if sentences and is_plain and caches_in_int8(config, options, in_language=in_language):
+        cache_steps = calibrated_steps(model, tokenizer, measured)
     with new_directory(output) as temporary:
         made_from = ExportSource(
             config,

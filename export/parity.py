@@ -31,7 +31,15 @@ from model.bundle.bundle import Bundle
 from model.evaluation.evaluation import choose_search_threads
 from model.network.transformer import Transformer
 
-__all__ = ["SENTENCES", "TOLERANCES", "OnProgress", "ParityReport", "Tolerance", "check_parity"]
+__all__ = [
+    "SENTENCES",
+    "TOLERANCES",
+    "OnProgress",
+    "ParityReport",
+    "Tolerance",
+    "check_parity",
+    "is_english",
+]
 
 _log = logging.getLogger("dragoman.parity")
 
@@ -53,6 +61,11 @@ SENTENCES = (
     "on, comes to a comma, turns a corner, mentions a river, a bridge and an old mill, and only "
     "then, when nobody expects it any more, reaches its end.",
 )
+
+
+def is_english(language: str) -> bool:
+    """Whether a BCP-47 code is that of the built-in sentences' language."""
+    return language.split("-")[0].lower() == "en"
 
 
 def check_parity(

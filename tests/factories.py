@@ -157,6 +157,7 @@ def tiny_bundle(
     if precision == "int8 caches":
         from export.calibration import calibrated_steps
 
+        assert isinstance(source.tokenizer, Path)
         steps = calibrated_steps(model, Tokenizer.load(source.tokenizer), SENTENCES)
         source, precision = dataclasses.replace(source, cache_steps=steps), "int8"
     options = ExportOptions(precision=precision, top_k=top_k, name=name, resident=resident)

@@ -256,7 +256,7 @@ def _cache_steps(
     from model.bundle.tokenizer import Tokenizer
     from model.network.transformer import Transformer
 
-    if not caches_in_int8(config, options):
+    if not caches_in_int8(config, options, in_language=True):
         return {}
     model = Transformer(config).eval()
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})

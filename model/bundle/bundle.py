@@ -51,6 +51,7 @@ from model.bundle.manifest import (
     rewrite_manifest,
 )
 from model.bundle.manifest_checks import check_consistency, check_runtime
+from model.bundle.origin import origin_of
 from model.bundle.piece_tokenizer import PieceTokenizer
 from model.bundle.tokenizer import MissingPackageError, Tokenizer, TokenizerError
 
@@ -205,22 +206,7 @@ class Bundle:
     @property
     def origin(self) -> str:
         """The origin of the weights, in words; "" if the manifest does not say."""
-        provenance = self.manifest["provenance"]
-        imported = provenance.get("imported_from")
-        if not isinstance(imported, dict):
-            recipe = _words(provenance.get("recipe"))
-            return f"trained with the recipe {recipe}" if recipe else ""
-        names = (_words(imported.get(field), 512) for field in ("hub", "url", "directory"))
-        name = next(filter(None, names), "files")
-        facts = (
-            _words(imported.get("architecture")),
-            (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
-            (licence := _words(imported.get("license"))) and f"licence {licence}",
-            # Bundles from before there was a choice have a proof, or no such field.
-            "not proven" if provenance.get("proof", "") is None else "",
-        )
-        known = ", ".join(filter(None, facts))
-        return f"imported from {name}" + (f" ({known})" if known else "")
+        return origin_of(self.manifest["provenance"])
 
     def calibration(self) -> Calibration | None:
         """The map from log-probabilities to expected quality; None if it was never measured.
@@ -394,11 +380,6 @@ def _open(path: Path) -> tuple[HeldFiles, bytes]:
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
         ) from exc
     return files, files.read(file)
-
-
-def _words(value: Any, most: int = 128) -> str:
-    """A text of the provenance, which anything may have written; "" for anything else."""
-    return value[:most] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _is_plain_name(name: str) -> bool:

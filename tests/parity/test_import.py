@@ -282,3 +282,25 @@ def test_padding_that_is_the_best_token_is_not_chosen(tmp_path: Path) -> None:
     options = ExportOptions("fp32")
     made = import_directory(tmp_path / "model", tmp_path / "bundle", options, ("en", "de"))
     assert made.agreement is not None
+
+
+@pytest.mark.parametrize(
+    ("languages", "num_sentences", "dtype"),
+    [(("en", "de"), None, "int8"), (("en", "de"), 0, "float32"), (("de", "en"), None, "float32")],
+    ids=["english", "no proof", "german"],
+)
+def test_a_wide_model_gets_8_bit_caches(
+    tmp_path: Path, languages: tuple[str, str], num_sentences: int | None, dtype: str
+) -> None:
+    sizes: dict[str, Any] = foreign_models.sizes(width=512, layers=1, heads=8)
+    foreign_models.marian(tmp_path / "model", **sizes)
+    made = import_directory(
+        tmp_path / "model",
+        tmp_path / "bundle",
+        ExportOptions("int8"),
+        languages,
+        num_sentences=num_sentences,
+        threads=1,
+    )
+    assert (made.proof is None) == (num_sentences == 0)
+    assert Bundle.load(tmp_path / "bundle").cache_dtype == dtype

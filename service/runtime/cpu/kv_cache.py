@@ -114,7 +114,7 @@ class KVCache:
         states: [max_rows, D] for each layer of an SSRU decoder, zero before a row's first step.
         cross_attention: [max_rows, H, max_source, Dh], in the same order.
         cross_last: [max_rows, 1, D], in the same order: `cross_attention` at each row's last
-            position; never integers, since the graph writes it into the cache once more.
+            position. Where that has int8, these are the same integers stored as float32.
         source_lengths: int32 [max_rows], length of each row's source; 1 if it never had one.
         lists: shortlists of the rows; None for a runner without.
     """
