@@ -33,6 +33,7 @@ _RENDERERS = {
     "sleeping-memory": "bench.sleeping_memory",
     "soak": "tests.robustness.soak.report",
     "students": "bench.students",
+    "timeline": "bench.engine.timeline",
     "trainings": "bench.studies.trainings.report",
 }
 _SUITE = "bench.suite.report"

@@ -19,6 +19,7 @@ _TYPES: dict[str, type[np.generic]] = {
     "tensor(float16)": np.float16,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
 }
 
 

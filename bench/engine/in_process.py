@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from bench.submission import submit, submit_many
 
@@ -40,23 +40,37 @@ from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
+from service.runtime.cpu.runner import OnnxRunner
+from service.worker.packed_weights import folder_of_packed_weights
 
 ROWS = (1, 8, 64)
 _TARGET = 100
 _SOURCE_WORDS = 23
 
 
+class TimedRun(NamedTuple):
+    """A step or an encode. Times are those of `time.perf_counter`.
+
+    Attributes:
+        size: number of its rows or sources.
+        encodes: whether it encoded sources.
+    """
+
+    start: float
+    end: float
+    size: int
+    encodes: bool
+
+
 class StepClock:
-    """Wraps a runner and records when each step ended, and its number of rows.
+    """Wraps a runner and records its steps.
 
     Args:
         runner: the wrapped runner.
         steps: the list to record into; None for a new one.
     """
 
-    def __init__(
-        self, runner: ModelRunner, steps: list[tuple[float, int, bool]] | None = None
-    ) -> None:
+    def __init__(self, runner: ModelRunner, steps: list[TimedRun] | None = None) -> None:
         self._runner = runner
         self.steps = [] if steps is None else steps
 
@@ -67,14 +81,17 @@ class StepClock:
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """See the wrapped runner."""
+        start = time.perf_counter()
         output = self._runner.execute(plan)
-        self.steps.append((time.perf_counter(), plan.num_rows, bool(plan.encodes)))
+        end = time.perf_counter()
+        self.steps.append(TimedRun(start, end, plan.num_rows, bool(plan.encodes)))
         return output
 
     def follow_up(self) -> StepOutput:
         """See the wrapped runner."""
+        start = time.perf_counter()
         output = self._runner.follow_up()
-        self.steps.append((time.perf_counter(), len(output.top_ids), False))
+        self.steps.append(TimedRun(start, time.perf_counter(), len(output.top_ids), False))
         return output
 
     def close(self) -> None:
@@ -83,10 +100,16 @@ class StepClock:
 
 
 class LaneClocks:
-    """Step clocks of a runner with lanes. Both runners of a lane record into one list."""
+    """Step clocks of a runner with lanes. Both runners of a lane record into one list.
+
+    Attributes:
+        clocks: the lanes' clocks.
+        encodes: the encodes before requests join.
+    """
 
     def __init__(self, runner: OnnxLanes) -> None:
         self._runner = runner
+        self.encodes: list[TimedRun] = []
         self.clocks = [StepClock(lane.alone) for lane in runner.lanes]
         self._lanes = [
             LaneRunners(clock, StepClock(lane.beside, clock.steps))
@@ -105,7 +128,10 @@ class LaneClocks:
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
         """See the wrapped runner."""
-        return self._runner.encode(sources)
+        start = time.perf_counter()
+        batch = self._runner.encode(sources)
+        self.encodes.append(TimedRun(start, time.perf_counter(), len(sources), True))
+        return batch
 
     def close(self) -> None:
         """See the wrapped runner."""
@@ -120,11 +146,11 @@ def plain_steps(clocks: Sequence[StepClock], num_rows: int) -> tuple[int, float]
     counts, seconds = [], []
     used = [clock for clock in clocks if clock.steps]
     for clock in used:
-        widest = max(rows for _, rows, _ in clock.steps)
-        times = [when for when, rows, encodes in clock.steps if rows == widest and not encodes]
+        widest = max(step.size for step in clock.steps)
+        times = [step.end for step in clock.steps if step.size == widest and not step.encodes]
         counts.append(len(times) - 1)
         seconds.append((times[-1] - times[0]) / (len(times) - 1))
-    assert sum(max(rows for _, rows, _ in clock.steps) for clock in used) == num_rows
+    assert sum(max(step.size for step in clock.steps) for clock in used) == num_rows
     count = min(counts)
     return count, count * sum(seconds) / len(seconds)
 
@@ -143,6 +169,12 @@ class ClosedLoop:
     warmup: float
 
 
+def served_runner(bundle: Bundle, users: int) -> OnnxRunner | OnnxLanes:
+    """The runner of `dragoman serve`, with rows for at least this number of users."""
+    with folder_of_packed_weights(bundle) as packed:
+        return cpu_runner(bundle, max(64, users), SessionSettings(packed=packed))
+
+
 async def measure(
     bundle: Bundle, texts: list[str], loop: ClosedLoop, blocks: int
 ) -> dict[str, Any]:
@@ -155,7 +187,7 @@ async def measure(
         blocks: number of blocks of steps for each number of rows; the engine and the bare loop take
             turns.
     """
-    runner = cpu_runner(bundle, max(64, loop.users), SessionSettings())  # as `dragoman serve`
+    runner = served_runner(bundle, loop.users)
     timed = LaneClocks(runner) if isinstance(runner, OnnxLanes) else StepClock(runner)
     clocks = timed.clocks if isinstance(timed, LaneClocks) else [timed]
     config = EngineConfig(
