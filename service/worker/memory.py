@@ -42,6 +42,8 @@ _LOGITS_COPIES = 2
 _ENCODED_TOKENS = 2048
 # Columns of the union of shortlists; measured were 2,000 to 5,000.
 _LISTED_COLUMNS = 5000
+# Of the file of packed weights that all sessions map, in memory, as a share of the bundle's own.
+_PACKED_SHARE = 1.25
 # Encoder outputs that wait for a row, as a fraction of the caches.
 _WAITING_SHARE = 0.2
 
@@ -119,14 +121,14 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     )
 
 
-def _num_copies(bundle: Bundle, settings: Settings) -> int:
-    """Number of copies of the weights in one process.
+def _num_copies(bundle: Bundle, settings: Settings) -> float:
+    """Memory of the weights in one process, in copies of the bundle's.
 
     Lanes have two sessions, one for stepping alone and a shared one. Without room for a file that
     both map, each packs the weights.
     """
     if parent_with_room(bundle) is not None:
-        return 1
+        return _PACKED_SHARE
     config, rows = bundle.config, settings.max_rows or CPU_ROWS
     has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
     has_shortlist = _has_shortlist(bundle, settings)
@@ -162,7 +164,7 @@ def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -
         model=bundle.name,
         rows=rows,
         process=process,
-        weights=_num_copies(bundle, settings) * weights,
+        weights=int(_num_copies(bundle, settings) * weights),
         caches=usual.num_bytes,
         work=work,
         most=0,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.engine.timeline import TimedSentence, measured, parts_of, picture, report, slowest
+from model.bundle.processor import num_usable_cores
 from tests.factories import SENTENCES, tiny_bundle
 
 FOUND: dict[str, Any] = {
@@ -63,6 +64,7 @@ def test_a_sentence_s_parts_are_its_time() -> None:
     assert [one.num_tokens for one in slowest(sentences)] == [59]
 
 
+@pytest.mark.skipif(num_usable_cores() < 2, reason="lanes need two cores")
 def test_the_engine_is_measured(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", precision="int8")
     found = asyncio.run(measured(bundle, SENTENCES[:4], users=3, seconds=1.0, warmup=0.1))
