@@ -235,7 +235,12 @@ def _engine_in_own_process(
 def _engine_in_this_process(
     bundle: Bundle, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, dict[str, int]]:
-    model = open_model(bundle.path, settings, bundle.manifest_sha256)
+    sha256 = bundle.manifest_sha256
+    if settings.device == "cpu":
+        with folder_of_packed_weights(bundle) as packed:
+            model = open_model(bundle.path, settings, sha256, packed=packed)
+    else:
+        model = open_model(bundle.path, settings, sha256)
     runner = model.runner
     if model.device is not None:
         observer.set_device(model.device)

@@ -46,14 +46,18 @@ def folder_of_packed_weights(bundle: Bundle) -> Iterator[Path | None]:
 
     Files that are mapped stay in memory, or on the disk, as long as a process has them.
     """
-    if (parent := parent_with_room(bundle)) is None:
-        _log.warning(
-            "each session of %s has weights of its own: no folder for temporary files has room for "
-            "a copy that they share", bundle.name,
-        )  # fmt: skip
-        yield None
-        return
-    with tempfile.TemporaryDirectory(
-        prefix="dragoman-", dir=parent, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    with contextlib.ExitStack() as made:
+        folder = None
+        if (parent := parent_with_room(bundle)) is not None:
+            with contextlib.suppress(OSError):  # no folder can be made there after all
+                folder = made.enter_context(
+                    tempfile.TemporaryDirectory(
+                        prefix="dragoman-", dir=parent, ignore_cleanup_errors=True
+                    )
+                )
+        if folder is None:
+            _log.warning(
+                "each session of %s has weights of its own: no folder for temporary files has room "
+                "for a copy that they share", bundle.name,
+            )  # fmt: skip
+        yield None if folder is None else Path(folder)
