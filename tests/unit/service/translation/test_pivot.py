@@ -247,7 +247,8 @@ async def test_a_full_second_engine_refuses_before_the_first_one_computes(
             asyncio.create_task(legs.second.translator.translate(["A dog."], client=client))
             for client in ("a", "b")
         ]
-        await asyncio.to_thread(legs.second.runner.wait_until_blocked)
+        while legs.second.engine._admission.num_taken < len(busy):
+            await asyncio.sleep(0)
         with pytest.raises(ResourceExhaustedError):
             await legs.translator.translate([TEXT], client="c")
         with pytest.raises(ResourceExhaustedError):
