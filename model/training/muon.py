@@ -64,6 +64,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
         nesterov = torch._foreach_lerp(gradients, averages, group["momentum"])
         directions = orthogonalized(torch.stack([_wide(matrix) for matrix in nesterov]))
+        directions = directions.to(matrices[0].dtype)
         updates: list[Tensor] = [
             direction if _is_wide(weight) else direction.mT
             for weight, direction in zip(weights, directions.unbind(), strict=True)
@@ -78,14 +79,21 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     """About U V^T of each singular value decomposition U S V^T, by Newton-Schulz iterations.
 
     Args:
-        matrices: [..., M, N], best with M <= N.
+        matrices: [N, R, C], best with R <= C.
+
+    Returns:
+        [N, R, C], in the precision of the autocast around it.
     """
     a, b, c = _COEFFICIENTS
     # No singular value is larger than the norm.
     found: Tensor = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    device = matrices.device.type
+    if torch.is_autocast_enabled(device):
+        found = found.to(torch.get_autocast_dtype(device))
     for _ in range(_ITERATIONS):
         gram = found @ found.mT
-        found = a * found + (b * gram + c * (gram @ gram)) @ found
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.baddbmm(found, polynomial, found, beta=a)
     return found
 
 

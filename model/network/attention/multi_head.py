@@ -34,7 +34,7 @@ def scaled_dot_product_attention(
         The output [..., T, W] and the weights [..., T, S] (before dropout); each row of them sums
         to one.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # [..., T, S]
+    scores = (query / math.sqrt(query.size(-1))) @ key.transpose(-2, -1)  # [..., T, S]
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:
@@ -84,13 +84,17 @@ class MultiHeadAttention(nn.Module):
         key, value = keys_values  # [B, H, S, K]
         mask = self.visible(query, mask)
         dropout = self.dropout if self.training else 0.0
-        if record is None:  # the same function, fused: faster, but it keeps its weights to itself
+        # Fused, the same function is faster, but keeps its weights to itself. On a CPU in half
+        # precision it takes twice as long as here (15 to 150 tokens, an Intel Xeon with AMX).
+        narrow_on_cpu = query.dtype == torch.bfloat16 and query.device.type == "cpu"
+        if record is None and not narrow_on_cpu:
             mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         else:
             if causal:
                 mask = causal_mask(states.size(1), states.device)
             mixed, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
-            record.append(weights)
+            if record is not None:
+                record.append(weights)
         joined = mixed.transpose(1, 2).flatten(start_dim=2)  # [B, T, D]
         return cast(Tensor, self.output(joined))
 
