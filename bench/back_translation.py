@@ -8,14 +8,20 @@ Neural Machine Translation Models with Monolingual Data"). Each translation begi
 that a network can tell a machine's text from a person's (Caswell et al., 2019, "Tagged
 Back-Translation"). Pairs of low confidence are left out.
 
+With `--distill`, sentences of the source language become sources, and their translations targets
+without a tag, in RAW/distilled-NAME: what a small network learns more easily than people's
+translations (Kim and Rush, 2016, "Sequence-Level Knowledge Distillation").
+
 All translations are kept in `translations.tsv`, with confidence and sentence. The same command goes
-on after the last one, and another threshold or tag needs no new translation.
+on after the last one, and another threshold or tag needs no new translation. Pairs that lost a
+sentinel are left out, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +31,8 @@ import typer
 from bench.sentence_translator import sentence_translator
 from model.bundle.bundle import Bundle
 from model.bundle.manifest import BundleError
+from model.bundle.tokenizer import MAX_SENTINELS, sentinel
+from service.domain.requests import SearchOptions
 from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 from service.translation.translator import Translator
@@ -32,6 +40,7 @@ from service.translation.translator import Translator
 TRANSLATIONS_FILE = "translations.tsv"
 # One character, which SentencePiece can make a piece of; it divides "<BT>" into scripts.
 TAG = "⁂"
+_SENTINEL = re.compile(f"[{sentinel(1)}-{sentinel(MAX_SENTINELS)}]")
 _BATCH = 500
 
 Translate = Callable[[Sequence[str]], Awaitable[Sequence[TextResult]]]
@@ -48,6 +57,10 @@ def main(
         float, typer.Option(min=0.0, max=1.0, help="Least confidence of the pairs that are kept.")
     ] = 0.4,
     tag: Annotated[str, typer.Option(help="Tag before each translation.")] = TAG,
+    distill: Annotated[
+        bool, typer.Option(help="Make targets, not sources, of the translations.")
+    ] = False,
+    beam_size: Annotated[int, typer.Option(min=1, help="Beam size.")] = 1,
 ) -> None:
     """Translate files, and write the pairs as corpora."""
     try:
@@ -59,21 +72,21 @@ def main(
             )
     except BundleError as exc:
         raise typer.BadParameter(str(exc), param_hint="--model") from exc
-    asyncio.run(_translate_files(files, bundle, output, sentences))
-    for file in files:
-        folder = corpus_folder(output, file)
+    folders = [corpus_folder(output, file, "distilled" if distill else "back") for file in files]
+    asyncio.run(_translate_files(files, folders, bundle, sentences, beam_size))
+    for folder in folders:
         kept, total = write_corpus(
             folder,
             languages=(bundle.target_language, bundle.source_language),
             least_confidence=least_confidence,
-            tag=tag,
+            tag="" if distill else tag,
         )
         typer.echo(f"{folder}: {kept:,} of {total:,} pairs")
 
 
-def corpus_folder(output: Path, file: Path) -> Path:
+def corpus_folder(output: Path, file: Path, kind: str = "back") -> Path:
     """The folder of the corpus that is made of a file."""
-    return output / f"back-{file.name.removesuffix('.gz').removesuffix('.txt')}"
+    return output / f"{kind}-{file.name.removesuffix('.gz').removesuffix('.txt')}"
 
 
 def read_sentences(file: Path) -> list[str]:
@@ -125,14 +138,14 @@ def write_corpus(
     *,
     languages: tuple[str, str],
     least_confidence: float,
-    tag: str,
+    tag: str = "",
 ) -> tuple[int, int]:
     """Write the pairs of a folder's translations as a corpus.
 
     Args:
         languages: codes of the translations' and the sentences' languages.
         least_confidence: the lowest one of a pair that is kept.
-        tag: string put before each translation.
+        tag: string put before each translation, with a space after it.
 
     Returns:
         How many pairs were kept, and how many there are.
@@ -141,8 +154,9 @@ def write_corpus(
     pairs = []
     for line in lines:
         confidence, text, sentence = line.split("\t")
-        if text and float(confidence) >= least_confidence:
-            pairs.append((f"{tag} {text}", sentence))
+        sentinels = [sorted(_SENTINEL.findall(side)) for side in (text, sentence)]
+        if text and float(confidence) >= least_confidence and sentinels[0] == sentinels[1]:
+            pairs.append((f"{tag} {text}" if tag else text, sentence))
     for side, language in enumerate(languages):
         content = "".join(f"{pair[side]}\n" for pair in pairs)
         (folder / f"train.{language}").write_text(content, encoding="utf-8")
@@ -150,20 +164,26 @@ def write_corpus(
 
 
 async def _translate_files(
-    files: Sequence[Path], bundle: Bundle, output: Path, limit: int | None
+    files: Sequence[Path],
+    folders: Sequence[Path],
+    bundle: Bundle,
+    limit: int | None,
+    beam_size: int,
 ) -> None:
     async with sentence_translator(bundle.path) as translator:
-        for file in files:
-            folder = corpus_folder(output, file)
+        for file, folder in zip(files, folders, strict=True):
             model = f"{bundle.name} {bundle.version}"
             await translate_rest(
-                read_sentences(file)[:limit], folder, model, _whole_lines(translator)
+                read_sentences(file)[:limit], folder, model, _whole_lines(translator, beam_size)
             )
 
 
-def _whole_lines(translator: Translator) -> Translate:
+def _whole_lines(translator: Translator, beam_size: int) -> Translate:
+    search = SearchOptions(beam_size=beam_size)
+    options = TranslateOptions(split_sentences=False, search=search)
+
     async def translate(sentences: Sequence[str]) -> Sequence[TextResult]:
-        return await translator.translate(sentences, TranslateOptions(split_sentences=False))
+        return await translator.translate(sentences, options)
 
     return translate
 

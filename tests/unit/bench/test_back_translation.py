@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from bench.back_translation import (
     translate_rest,
     write_corpus,
 )
+from model.bundle.tokenizer import sentinel
 from service.domain.requests import FinishReason
 from service.translation.results import TextResult
 
@@ -66,6 +68,17 @@ def test_pairs_are_tagged_and_those_of_low_confidence_left_out(tmp_path: Path) -
     assert corpus(tmp_path, least=0.9) == []
 
 
+def test_pairs_that_lost_a_sentinel_are_left_out(tmp_path: Path) -> None:
+    class Loser(Reverser):
+        async def __call__(self, sentences: Sequence[str]) -> Sequence[TextResult]:
+            results = await super().__call__(sentences)
+            return [replace(one, text=one.text.replace(sentinel(2), "")) for one in results]
+
+    kept = f"a {sentinel(1)}"
+    translate([kept, f"{sentinel(1)} b {sentinel(2)}"], tmp_path, Loser())
+    assert corpus(tmp_path, tag="") == [(kept[::-1], kept)]
+
+
 @pytest.mark.parametrize("cut", [0, 3])
 def test_an_interrupted_translation_goes_on_after_the_last_whole_line(
     tmp_path: Path, cut: int
@@ -99,6 +112,7 @@ def test_sentences_are_read_from_plain_and_compressed_files(tmp_path: Path) -> N
     for file in ("a.txt", "b.txt.gz"):
         assert read_sentences(tmp_path / file) == ["Zwei Wörter.", "Drei."]
     assert corpus_folder(tmp_path, tmp_path / "b.txt.gz") == tmp_path / "back-b"
+    assert corpus_folder(tmp_path, tmp_path / "a.txt", "distilled") == tmp_path / "distilled-a"
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"abc")[:-4])
     for file in ("c.txt.gz", "missing.txt"):
         with pytest.raises(typer.BadParameter, match=file):
