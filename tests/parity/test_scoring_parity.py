@@ -194,7 +194,10 @@ async def translated_and_scored(
     return [pair for pairs in found for pair in pairs]
 
 
-@pytest.mark.parametrize("options", [SearchOptions(), SearchOptions(beam_size=4, num_hypotheses=4)])
+@pytest.mark.parametrize(
+    "options",
+    [SearchOptions(exact=True), SearchOptions(beam_size=4, num_hypotheses=4, exact=True)],
+)
 async def test_a_score_is_what_the_search_added_up(
     shipped: Shipped, options: SearchOptions
 ) -> None:

@@ -93,7 +93,7 @@ async def search_with_engine(
 ) -> list[GenerationResult]:
     """Search every source, with as many at a time as fit into `rows`."""
     runner = OnnxRunner(bundle, max_rows=rows, intra_op_threads=1)
-    return await search_all(bundle, runner, sources, SearchOptions(beam_size=beam_size))
+    return await search_all(bundle, runner, sources, SearchOptions(beam_size=beam_size, exact=True))
 
 
 def tokens_of(result: GenerationResult, eos_id: int) -> Tokens:
