@@ -73,6 +73,26 @@ def test_fused_attention_is_the_same_function(seed: int, causal: bool, masked: b
     torch.testing.assert_close(fused, recorded, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision_on_a_cpu_is_the_same_function_and_trains(causal: bool) -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(ModelConfig(12, 16, 1, 1, num_heads=4, ffn_dim=8))
+    states = torch.randn(3, 5, 16)
+    mask = None if causal else torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0] * 5]).bool()
+    mask = None if mask is None else mask[:, None, None, :]
+    found = []
+    for narrow in (False, True):
+        attention.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            output = attention(states, attention.keys_values(states), mask, causal)
+        output.float().square().sum().backward()
+        gradient = attention.value.weight.grad
+        assert gradient is not None
+        found.append((output.detach().float(), gradient.clone()))
+    for wide, half in zip(*found, strict=True):
+        assert float((half - wide).norm() / wide.norm()) < 0.02
+
+
 def test_each_head_is_attention_on_its_own_slice() -> None:
     torch.manual_seed(0)
     attention = MultiHeadAttention(ModelConfig(12, 8, 1, 1, num_heads=2, ffn_dim=8)).eval()
