@@ -138,7 +138,7 @@ def write_corpus(
     *,
     languages: tuple[str, str],
     least_confidence: float,
-    tag: str = "",
+    tag: str,
 ) -> tuple[int, int]:
     """Write the pairs of a folder's translations as a corpus.
 
@@ -173,6 +173,8 @@ async def _translate_files(
     async with sentence_translator(bundle.path) as translator:
         for file, folder in zip(files, folders, strict=True):
             model = f"{bundle.name} {bundle.version}"
+            if beam_size > 1:
+                model += f", beam of {beam_size}"
             await translate_rest(
                 read_sentences(file)[:limit], folder, model, _whole_lines(translator, beam_size)
             )

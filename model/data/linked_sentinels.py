@@ -24,7 +24,7 @@ from model.bundle.tokenizer import sentinel
 from model.data.cleaning import Pair
 from model.data.corpus import read_parallel
 from model.data.recipe import load_recipe
-from model.data.word_alignment import word_spans
+from model.data.word_alignment import word_links, word_spans
 
 _LEAST_CHARACTERS = 3
 # An unlinked word of more characters beside a linked one is often a part of the same expression, as
@@ -62,7 +62,7 @@ def _linked_nouns(
     pair: Pair, spans: Sequence[Sequence[Span]], alignment: str
 ) -> Iterator[tuple[int, int]]:
     """Links (source word, target word) of nouns and names that have no other link."""
-    links = [(int(s), int(t)) for s, _, t in (link.partition("-") for link in alignment.split())]
+    links = word_links(alignment)
     counts = [Counter(link[side] for link in links) for side in (0, 1)]
     for link in links:
         words = [text[slice(*spans[side][link[side]])] for side, text in enumerate(pair)]
@@ -72,14 +72,14 @@ def _linked_nouns(
             and link[1] > 0  # a capital says nothing of the first word
             and all(counts[side][link[side]] == 1 for side in (0, 1))
             and all(
-                word in counts[0] or _is_short(pair[0], spans[0], word)
+                word in counts[0] or _is_short(spans[0], word)
                 for word in (link[0] - 1, link[0] + 1)
             )
         ):
             yield link
 
 
-def _is_short(text: str, spans: Sequence[Span], word: int) -> bool:
+def _is_short(spans: Sequence[Span], word: int) -> bool:
     """Whether a word is a punctuation mark or an article, or there is none."""
     if not 0 <= word < len(spans):
         return True

@@ -38,6 +38,12 @@ def word_spans(text: str) -> list[Span]:
     return [Span(*match.span()) for match in _WORD.finditer(text)]
 
 
+def word_links(alignment: str) -> list[tuple[int, int]]:
+    """The links (source word, target word) of an alignment in Pharaoh's format."""
+    links = (link.partition("-") for link in alignment.split())
+    return [(int(source), int(target)) for source, _, target in links]
+
+
 def token_links(
     tokenizer: Tokenizer, source: str, target: str, alignment: str
 ) -> Iterator[tuple[int, int]]:
@@ -48,8 +54,8 @@ def token_links(
         alignment: links of their words, in Pharaoh's format.
     """
     tokens = [_tokens_of_words(tokenizer, text) for text in (source, target)]
-    for link in alignment.split():
-        left, right = (tokens[side].get(int(word), ()) for side, word in enumerate(link.split("-")))
+    for link in word_links(alignment):
+        left, right = (tokens[side].get(word, ()) for side, word in enumerate(link))
         yield from ((s, t) for s in left for t in right)
 
 

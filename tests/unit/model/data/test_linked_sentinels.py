@@ -14,6 +14,7 @@ from model.bundle.tokenizer import sentinel
 from model.data.corpus import read_lines
 from model.data.linked_sentinels import main, with_linked_sentinels
 from model.data.word_alignment import word_spans
+from tests.unit.model.data.two_corpora import TWO_CORPORA
 
 ONE, TWO = sentinel(1), sentinel(2)
 
@@ -71,31 +72,9 @@ def test_sides_have_the_same_sentinels_and_as_many_words(
         assert len(word_spans(before)) == len(word_spans(after))
 
 
-RECIPE = """
-name = "small"
-output = "run"
-[languages]
-source = "en"
-target = "de"
-[data]
-train = [
-    { name = "one", source = "one/train.en", target = "one/train.de" },
-    { name = "two", source = "two/train.en", target = "two/train.de" },
-]
-valid = [{ name = "one", source = "one/valid.en", target = "one/valid.de" }]
-[vocabulary]
-vocab_size = 300
-sentinels = 2
-[model]
-preset = "tiny"
-[optimization]
-max_updates = 1
-learning_rate = 1e-3
-"""
-
-
 def test_a_corpus_of_a_recipe_s_pairs_is_written_with_its_alignments(tmp_path: Path) -> None:
-    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    vocabulary = "[vocabulary]\nsentinels = 2\n"
+    (tmp_path / "recipe.toml").write_text(TWO_CORPORA + vocabulary, encoding="utf-8")
     texts = {
         "one": ("The dog.\nIt runs.\n", "Der Hund.\nEr rennt.\n", "0-0 1-1 2-2\n0-0 1-1 2-2\n"),
         "two": ("The cat.\n", "Die Katze.\n", "0-0 1-1 2-2\n"),
@@ -113,6 +92,6 @@ def test_a_corpus_of_a_recipe_s_pairs_is_written_with_its_alignments(tmp_path: P
     assert read_lines(output / "train.de") == [f"Die {ONE}."]
     with pytest.raises(typer.BadParameter, match="three"):
         main(tmp_path / "recipe.toml", tmp_path, output, corpus=["three"])
-    (tmp_path / "recipe.toml").write_text(RECIPE.replace("sentinels = 2", ""), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(TWO_CORPORA, encoding="utf-8")
     with pytest.raises(typer.BadParameter, match="sentinels is 0"):
         main(tmp_path / "recipe.toml", tmp_path, output)

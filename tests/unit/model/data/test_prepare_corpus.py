@@ -10,25 +10,8 @@ import pytest
 from model.data.corpus import read_lines, read_parallel
 from model.data.prepare_corpus import REPORT_FILE, prepare
 from model.data.recipe import Recipe, load_recipe
+from tests.unit.model.data.two_corpora import TWO_CORPORA
 
-RECIPE = """
-name = "test"
-output = "run"
-[languages]
-source = "en"
-target = "de"
-[data]
-train = [
-    { name = "one", source = "one/train.en", target = "one/train.de" },
-    { name = "two", source = "two/train.en", target = "two/train.de" },
-]
-valid = [{ name = "one", source = "one/valid.en", target = "one/valid.de" }]
-[model]
-preset = "tiny"
-[optimization]
-max_updates = 10
-learning_rate = 1e-3
-"""
 THINGS = ["house", "street", "garden", "kitchen", "window", "letter", "summer", "teacher"]
 DINGE = ["Haus", "Straße", "Garten", "Küche", "Fenster", "Brief", "Sommer", "Lehrer"]
 
@@ -54,7 +37,7 @@ def recipe(tmp_path: Path) -> Recipe:
     write(raw / "two" / "train.de", ["hallo", "Sie gingen früh.", "Vögel ziehen fort.", "Gut."])
     write(raw / "two" / "train.doc", ["a", "a", "b", "b"])
     path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE, encoding="utf-8")
+    path.write_text(TWO_CORPORA, encoding="utf-8")
     return load_recipe(path, data_root=raw)
 
 
