@@ -3,11 +3,12 @@
 One line a test set, one pair of columns a model. For the model that ships, with the folder of its
 corpora as DRAGOMAN_DATA_ROOT:
 
-    python -m bench.quality --model model/pretrained/en-de --recipe model/recipes/en-de.toml
+    python -m bench.quality --model model/pretrained/en-de \
+        --recipe model/checkpoints/en-de/recipe.toml
 
 int8 beside fp32, other test sets, lines without near twins in the training text, and robustness:
 
-    python -m bench.quality --model FP32 --model INT8 --recipe model/recipes/en-de.toml \
+    python -m bench.quality --model FP32 --model INT8 --recipe model/checkpoints/en-de/recipe.toml \
         --test newstest2013=newstest2013.en,newstest2013.de --kept kept.json --robust \
         --paragraphs newstest2013
 """

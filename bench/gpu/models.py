@@ -17,7 +17,7 @@ from model.bundle.config import ModelConfig
 from model.bundle.tokenizer import TOKENIZER_FILE, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKPOINT = ROOT / "model" / "checkpoints" / "en-de"
+CHECKPOINT = ROOT / "model" / "checkpoints" / "en-de-4"
 
 
 @dataclass(frozen=True)

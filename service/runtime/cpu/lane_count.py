@@ -8,7 +8,8 @@ from model.bundle.config import ModelConfig
 # much for each row.
 _MIN_LANE_ROWS = 32
 # Most weights of a small decoder. Measured: two layers of width 256 with 8,000 pieces (4 million),
-# the included model (10 million), and Transformer base (35 million), which one lane slows to 0.83.
+# version 4 of the included model (10 million), and Transformer base (35 million), which one lane
+# slows to 0.83.
 _SMALL_DECODER = 12e6
 # Most weights of a decoder that one thread steps faster than two, which wait for each other. See
 # `bench/NOTES.md`: a student of two layers of width 256 with 8,000 pieces (4 million).

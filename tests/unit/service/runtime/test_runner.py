@@ -188,8 +188,8 @@ def test_two_threads_have_one_lane_for_a_small_decoder(
     max_rows: int, threads: int, small: int, large: int
 ) -> None:
     assert best_lanes(preset("small", 8000), max_rows, threads) == small
-    included = preset("small", 16_000, d_model=384, num_heads=6, ffn_dim=1536)
-    assert best_lanes(included, max_rows, threads) == small
+    version_4 = preset("small", 16_000, d_model=384, num_heads=6, ffn_dim=1536)
+    assert best_lanes(version_4, max_rows, threads) == small
     assert best_lanes(preset("base", 32_000), max_rows, threads) == large
     assert best_lanes(preset("big", 32_000), max_rows, threads) == large
 
