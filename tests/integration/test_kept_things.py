@@ -163,10 +163,10 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("hahahahahahaha", r"^(?i:ha){5,9}$"),
         ("♪ La la la la, la la la la ♪", r"^♪(?:\W*\b[Ll]a+\b){4,12}\W*♪$"),
         ("-------- Cut here --------", "^-{8} \\w[^-]* -{8}$"),
-        ("Tick tock tick tock tick tock tick tock", "^(?i:tick tock ?){3,5}$"),
+        ("Tick tock tick tock tick tock tick tock", r"^(?i:(?:tick|tock)e?[ -]?){6,10}$"),
         ("Soooooo good", "^So{3,9} "),
         ("Aaaaaah!", r"^[Aa]{3,9}h?!$"),
-        ("Very very very good.", "^Sehr,? sehr.* gut\\.$"),
+        ("Very very very cold.", "^Sehr,? sehr.* kalt\\.$"),
     ],
     "numbers of things": [
         ("No. 5 is alive.", r"(?:Nr\.|Nummer|No\.) 5\b"),

@@ -50,7 +50,7 @@ def test_by_default_processes_leave_memory_for_a_reload() -> None:
     def chosen(settings: Settings, mib: int) -> int:
         return with_processes_that_fit([bundle], settings, usable=mib * MIB).model_processes
 
-    assert [chosen(settings, mib) for mib in (8000, 1400, 1000, 300)] == [4, 3, 2, 1]
+    assert [chosen(settings, mib) for mib in (8000, 1000, 800, 300)] == [4, 3, 2, 1]
     assert chosen(dataclasses.replace(settings, model_processes=4), 300) == 4
 
 
