@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from model.bundle.spans import Span
@@ -138,6 +139,8 @@ def without_run(source: str, text: str) -> Edit | None:
     return Edit(Span(start, span.end), "")
 
 
+# Each check of an attempt asks for the runs of the same source and translation.
+@lru_cache(maxsize=4)
 def _longest(text: str) -> RepeatedRun | None:
     """The longest run of a text, by characters or by words."""
     runs = [*_runs_in_words(text), *_runs_of_words(text)]
