@@ -103,7 +103,7 @@ async def _check_words(page: Page) -> None:
 
 
 async def _check_heads(page: Page) -> None:
-    """Each head can be chosen, and is in the link; each kind can be shown."""
+    """Each head can be chosen, and is in the link; each kind that there is can be shown."""
     num_layers = await page.locator("#layer option").count() - 1  # without the mean
     num_heads = await page.locator("#head option").count() - 1
     assert await page.locator("#heads button").count() == num_layers * num_heads > 1
@@ -112,7 +112,11 @@ async def _check_heads(page: Page) -> None:
     assert "layer=1" in page.url
     assert "head=2" in page.url
     assert await page.locator("#layer").input_value() == "1"
-    for kind, column in (("decoder", "⟨start⟩"), ("encoder", "agreement"), ("cross", "agreement")):
+    # A recurrent decoder has no weights of its own: the page shows others, and says why.
+    await page.locator("#kind").select_option("decoder")
+    await until(page, "#attention-message", "DECODER_SELF has no matrix of weights")
+    assert await page.locator("#kind").input_value() == "cross"
+    for kind, column in (("encoder", "agreement"), ("cross", "agreement")):
         await page.locator("#kind").select_option(kind)
         await until(page, "#column-words", column)
         assert await row_sums(page) == pytest.approx([1.0] * await num_rows(page), abs=0.1)
