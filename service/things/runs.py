@@ -94,8 +94,15 @@ def lost_run(source: str, text: str) -> Span | None:
         return None
     found = _longest(text)
     is_alike = found is not None and (found.unit > 1 or own.unit == 1)
+    if found is not None and _num_words(source, own) > _num_words(text, found):
+        is_alike = False  # "tick tick tick" is not "tick tock tick tock"
     count = found.num_units if found is not None and is_alike else 0
     return own.span if count * 2 < own.num_units else None
+
+
+def _num_words(text: str, run: RepeatedRun) -> int:
+    """Number of different words in a run."""
+    return len(set(_TOKEN.findall(text[slice(*run.span)].lower())))
 
 
 def lacks_rest(source: str, text: str) -> bool:

@@ -163,7 +163,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("hahahahahahaha", r"^(?i:ha){5,9}$"),
         ("♪ La la la la, la la la la ♪", r"^♪(?:\W*\b[Ll]a+\b){4,12}\W*♪$"),
         ("-------- Cut here --------", "^-{8} \\w[^-]* -{8}$"),
-        ("Tick tock tick tock tick tock tick tock", r"^(?i:(?:tick|tock)e?[ -]?){6,10}$"),
+        ("Tick tock tick tock tick tock tick tock", "^(?i:tick tock ?){3,5}$"),
         ("Soooooo good", "^So{3,9} "),
         ("Aaaaaah!", r"^[Aa]{3,9}h?!$"),
         ("Very very very cold.", "^Sehr,? sehr.* kalt\\.$"),
