@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -101,8 +102,13 @@ def lost_run(source: str, text: str) -> Span | None:
 
 
 def _num_words(text: str, run: RepeatedRun) -> int:
-    """Number of different words in a run."""
-    return len(set(_TOKEN.findall(text[slice(*run.span)].lower())))
+    """Number of different words that a run repeats, those that it begins or ends in among them."""
+    words = (w for w in _TOKEN.finditer(text.lower()) if _overlap(Span(*w.span()), run.span))
+    return sum(count > 1 for count in Counter(word[0] for word in words).values())
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def lacks_rest(source: str, text: str) -> bool:

@@ -36,7 +36,7 @@ from service.things.placing import (
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import own_run, without_run
 from service.things.scanned import ScannedSentence, TermRules
-from service.things.spacing import gaps_of
+from service.things.spacing import gaps_of, in_style
 from service.things.term_uses import in_cases, used
 from service.things.things import Form
 from service.things.unit_links import with_things, with_units
@@ -120,7 +120,7 @@ class SentenceRepair:
         if self._links:
             best = with_units(best, self._sentence.terms, self._terms)
             best = with_things(best, self._things, self._built)
-        best = self._things.with_spaces(self._without_invented(best), self._sentence.text)
+        best = in_style(self._sentence, self._things, self._without_invented(best))
         best = tidied(self._sentence.text, self._restored(self._escaped(best)))
         if has_word(self._sentence.text) and not has_word(best.text):
             best = copied(self._sentence.text)

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from model.bundle.spans import Span
 from service.things.edits import Edit
 from service.things.placing import edited
+from service.things.scanned import ScannedSentence
 from service.things.things import Form, Thing
-from service.things.wanted import Candidate
+from service.things.wanted import Candidate, Needs
 
 # <b>, </b>, <br/>, [b], [/b], and codes of subtitles such as {\an8}.
 _TAG = re.compile(
@@ -91,6 +92,47 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
         if others:
             spaces.update(_beside(source, match, target, others.pop(0)))
     return [Edit(span, "") for span in sorted(spaces)]
+
+
+def in_style(sentence: ScannedSentence, needs: Needs, candidate: Candidate) -> Candidate:
+    """A translation with the better of correct forms, and with the spaces of its sentence.
+
+    Args:
+        sentence: a sentence.
+        needs: the needs of its things.
+        candidate: its translation.
+    """
+    candidate = needs.with_spaces(candidate, sentence.text)
+    candidate = edited(candidate, list(needs.bettered(candidate)))
+    things = [thing.span for thing in sentence.things]
+    return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
+
+
+def misplaced_spaces(source: str, things: Iterable[Span], target: str) -> list[Edit]:
+    """The spaces that a translation has between things that touch, or within quotation marks.
+
+    Args:
+        source: a sentence.
+        things: the places of its things.
+        target: its translation.
+    """
+    edits: list[Edit] = []
+    before = Span(0, 0)
+    for span in sorted(things):
+        thing = source[slice(*span)]
+        both = source[before.start : span.end]
+        if before.end == span.start > before.start and both not in target:
+            apart = f"{source[slice(*before)]} {thing}"
+            if (found := target.find(apart)) >= 0:
+                gap = found + before.end - before.start
+                edits.append(Edit(Span(gap, gap + 1), ""))
+        mark = source[max(0, span.start - 1) : span.start]
+        if mark and mark in "'\"" and source[span.end : span.end + 1] == mark:
+            loose = re.search(rf"(?<=\w){mark} {re.escape(thing)}(?={mark})", target)
+            if loose:
+                edits.append(Edit(Span(*loose.span()), f" {mark}{thing}"))
+        before = span
+    return edits
 
 
 def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:

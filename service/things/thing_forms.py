@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from service.things import number_forms, times
 from service.things.things import Form, Thing
@@ -111,12 +112,14 @@ class ThingForms:
         is_exact: whether the translation must have the thing exactly as often as the sentence.
         given: the string that the model reads instead of the thing; None for the thing itself, or
             a stand-in.
+        better: the form to put in the place of a correct one, such as "16:00 Uhr" for "16:00".
     """
 
     right: tuple[str, ...]
     wrong: tuple[str, ...] = ()
     is_exact: bool = True
     given: str | None = None
+    better: Mapping[str, str] = field(default_factory=dict)
 
 
 def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
@@ -142,7 +145,9 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         wrong = _amount(given, source, target, language)
         return ThingForms(right, wrong, is_exact=False, given=given)
     if thing.form is Form.UNIT:
-        return ThingForms(_unit(text, source, target, language), is_exact=False)
+        right = _unit(text, source, target, language)
+        better = _with_space(right) if re.search(r"\d\s", text) else {}
+        return ThingForms(right, is_exact=False, better=better)
     if thing.form is Form.ORDINAL:
         return _converted(_ordinal(text[:-2], text, language), text)
     if thing.form is Form.DECADE:
@@ -189,7 +194,11 @@ def _time(text: str, target: str) -> ThingForms:
     wrong = times.other_hours(parsed.times[0], target) if len(parsed.times) == 1 else ()
     right = (*parsed.forms(target), text)
     return ThingForms(
-        right, tuple(form for form in wrong if form not in right), False, parsed.given(target)
+        right,
+        tuple(form for form in wrong if form not in right),
+        False,
+        parsed.given(target),
+        parsed.better(target),
     )
 
 
@@ -265,6 +274,12 @@ def _unit(text: str, source: str, target: str, language: str) -> tuple[str, ...]
         spaces = (*_SPACES, "-")  # 100-Meter-Lauf
         found += [s + number + space + name for s in signs for name in names for space in spaces]
     return tuple(dict.fromkeys(found))
+
+
+def _with_space(forms: Sequence[str]) -> dict[str, str]:
+    """The form with a space for each that has a number and a unit without one: 5l, 5 l."""
+    apart = ((form, re.sub(r"(?<=\d)(?=[^\W\d_]|[%°])", " ", form)) for form in forms)
+    return {form: put for form, put in apart if put != form and put in forms}
 
 
 def _ordinal(number: str, text: str, language: str) -> tuple[str, ...]:

@@ -143,6 +143,13 @@ class Times:
         shorts = list(dict.fromkeys([*short, *first]))
         return tuple(f"{a}{link}{b}" for link in links for a in shorts for b in second)
 
+    def better(self, target: str) -> dict[str, str]:
+        """The form to put in the place of a correct one: German says "Uhr"."""
+        if _subtag(target) != "de" or len(self.times) > 1:
+            return {}
+        forms = self.times[0].forms("de")
+        return {form: f"{form} Uhr" for form in forms if f"{form} Uhr" in forms}
+
 
 def parsed(text: str) -> Times | None:
     """The times that a string says in the twelve-hour clock; None if it is no such time."""

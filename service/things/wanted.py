@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from model.bundle.spans import Span
@@ -17,6 +17,7 @@ from service.things.times import NOON, writes_24_hours
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
+_RANGE = re.compile(r"\s?[-–—/]|\s(?:bis|und|oder)\s")
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -55,6 +56,7 @@ class Need:
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
         written: spellings of the string in the sentence, if several: $5 and 5 $.
+        better: the form to put in the place of a correct one between words.
     """
 
     spans: tuple[Span, ...]
@@ -66,6 +68,7 @@ class Need:
     given: str | None = None
     is_capitals: bool = False
     written: tuple[str, ...] = ()
+    better: Mapping[str, str] = field(default_factory=dict)
 
     def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
         """The need with the places where the sentence writes the same string in another way."""
@@ -194,6 +197,15 @@ class Needs:
                     taken.append(span)
                     yield Edit(without_double_stop(candidate.text, span, put), put)
 
+    def bettered(self, candidate: Candidate) -> Iterator[Edit]:
+        """Edits that put better forms in the place of correct ones, in running text."""
+        for name, spans in self.found(candidate).items():
+            for start, end in spans:
+                put = self._needs[name].better.get(candidate.text[start:end])
+                is_after_word = candidate.text[:start].rstrip()[-1:].isalpha()
+                if put and is_after_word and not _RANGE.match(candidate.text, end):
+                    yield Edit(Span(start, end), put)
+
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
         """A candidate with the no-break spaces of the sentence, which models write as plain spaces.
 
@@ -271,6 +283,7 @@ def thing_needs(
             repeats_words=not forms.is_exact and name not in terms,
             given=forms.given,
             is_capitals=same[0].form is Form.ACRONYM,
+            better=forms.better,
         )
     return Needs(needs, text)
 

@@ -6,6 +6,7 @@ import pytest
 
 from model.bundle.spans import Span
 from service.things.checks import added_numbers, flaws, is_plausible
+from service.things.edits import EditedText
 from service.things.messages import branches_of, messages_of
 from service.things.placing import tidied
 from service.things.quotes import apostrophes_of, quotes_of
@@ -15,7 +16,7 @@ from service.things.terms_translator import TermsTranslator
 from service.things.text_parts import parts_of
 from service.things.thing_forms import forms_of
 from service.things.things import Form, find_things
-from service.things.wanted import Candidate
+from service.things.wanted import Candidate, thing_needs
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
 from tests.unit.service.text.scripted_translator import FakeTranslator, stage
@@ -246,6 +247,9 @@ def test_words_that_are_repeated_in_the_other_language_are_not_lost() -> None:
     assert lost_run("Sehr sehr sehr gut.", "Very good.") is not None
     assert lost_run("Hahahahahahaha", "Das ist sehr sehr schlecht.") is not None
     assert lost_run("Blah blah blah, blah blah.", "Blah blah.") is not None
+    ticks = "Tick tock tick tock tick tock tick tock"
+    assert lost_run(ticks, "Ticke Tick-Tock-Tick-Tock-Tock-Tock-Tock") is not None
+    assert lost_run(ticks, "Tick-Tack-Tick-Tack-Tick-Tack") is None
 
 
 async def test_a_word_that_a_model_repeats_for_ever_is_not_copied() -> None:
@@ -317,3 +321,24 @@ async def test_what_the_model_keeps_has_no_warning() -> None:
     results = await TermsTranslator(FakeTranslator(), rules, TranslatorLimits()).translate(texts)
     assert [each.text for each in results] == ["The dog runs 5 km.", "A Киев at 16:00.", "Plain."]
     assert not any(each.warnings for each in results)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("He paid at 4 pm.", "Er hat 16:00 bezahlt.", "Er hat 16:00 Uhr bezahlt."),
+        ("He paid at 4 pm.", "Er hat um 16 Uhr bezahlt.", "Er hat um 16 Uhr bezahlt."),
+        ("Meet me at 3:30 pm.", "Triff mich um 15:30.", "Triff mich um 15:30 Uhr."),
+        ("At 4 pm or later.", "Um 16:00 oder später.", "Um 16:00 oder später."),
+        ("4 pm", "16:00", "16:00"),
+        ("He drank 0.5 l of milk.", "Er trank 0,5l Milch.", "Er trank 0,5 l Milch."),
+        ("He ran 5 km.", "Er lief 5km weit.", "Er lief 5 km weit."),
+        ("He ran 5km.", "Er lief 5km weit.", "Er lief 5km weit."),
+        ("He ran 5 km.", "Er lief fünf Kilometer.", "Er lief fünf Kilometer."),
+    ],
+)
+def test_correct_forms_become_better_ones(source: str, text: str, expected: str) -> None:
+    needs = thing_needs(source, find_things(source), "en", "de")
+    edits = list(needs.bettered(Candidate(text)))
+    assert EditedText(text, edits).text == expected
+    assert not needs.missing(Candidate(expected))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle.spans import Span
-from service.things.spacing import gaps_of, without_invented_spaces
+from service.things.edits import EditedText
+from service.things.spacing import gaps_of, misplaced_spaces, without_invented_spaces
 from service.things.things import find_things
 from service.things.wanted import Candidate
 from service.translation.links import Link
@@ -69,3 +70,19 @@ def test_links_move_along() -> None:
     links = [Link(Span(3, 6), Span(4, 7))]
     found = without_invented_spaces("<b>You", Candidate("<b> Sie", links))
     assert (found.text, found.links) == ("<b>Sie", [Link(Span(3, 6), Span(3, 6))])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("You have {n}{unit} left.", "Sie haben {n} {unit} übrig.", "Sie haben {n}{unit} übrig."),
+        ("You have {n} {unit} left.", "Sie haben {n} {unit} übrig.", "Sie haben {n} {unit} übrig."),
+        ("{n}{unit}, {n} {unit}", "{n}{unit}, {n} {unit}", "{n}{unit}, {n} {unit}"),
+        ("Set '%(x)s' now.", "Satz' %(x)s' jetzt.", "Satz '%(x)s' jetzt."),
+        ("Set '%(x)s' now.", "Jetzt '%(x)s' setzen.", "Jetzt '%(x)s' setzen."),
+        ("Set %(x)s now.", "Satz' %(x)s' jetzt.", "Satz' %(x)s' jetzt."),
+    ],
+)
+def test_things_that_touch_stay_together(source: str, target: str, expected: str) -> None:
+    things = [thing.span for thing in find_things(source)]
+    assert EditedText(target, misplaced_spaces(source, things, target)).text == expected
