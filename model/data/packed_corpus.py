@@ -154,7 +154,7 @@ def pack(data: TrainingData, folder: Path, *, piece_bytes: int, init: Path | Non
         raise PackError(f"a vocabulary of {data.tokenizer.vocab_size} pieces is over 65,536")
     arrays = io.BytesIO()
     sides = {"source": data.train.sources, "target": data.train.targets}
-    packed = {name: _packed(data.tokenizer, side) for name, side in sides.items()}
+    packed = {name: packed_side(data.tokenizer, side) for name, side in sides.items()}
     columns = {
         f"{name}_{key}": value
         for name, side in packed.items()
@@ -181,7 +181,8 @@ def pack(data: TrainingData, folder: Path, *, piece_bytes: int, init: Path | Non
     return write_pieces(files, folder, piece_bytes=piece_bytes)
 
 
-def _packed(tokenizer: Tokenizer, sentences: Sequence[str]) -> PackedSide:
+def packed_side(tokenizer: Tokenizer, sentences: Sequence[str]) -> PackedSide:
+    """The token ids of sentences, at least one, in a vocabulary of at most 65,536 pieces."""
     ids, lengths = [], []
     for start in range(0, len(sentences), _ENCODED_AT_ONCE):
         encoded = tokenizer.encode_batch(sentences[start : start + _ENCODED_AT_ONCE])
@@ -248,11 +249,21 @@ def changed_recipe(text: str, changes: str) -> Recipe:
 
 
 def write_pieces(
-    files: Mapping[str, bytes], folder: Path, *, piece_bytes: int, preset: int = 6
+    files: Mapping[str, bytes],
+    folder: Path,
+    *,
+    piece_bytes: int,
+    preset: int = 6,
+    **options: int,
 ) -> int:
-    """Write files as pieces of one archive, compressed by LZMA's `preset`; returns their number."""
+    """Write files as pieces of one archive; returns their number.
+
+    Args:
+        preset, options: those of LZMA.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    archive = lzma.compress(b"".join(files.values()), preset=preset)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, **options}]
+    archive = lzma.compress(b"".join(files.values()), filters=filters)
     pieces = [archive[i : i + piece_bytes] for i in range(0, len(archive), piece_bytes)]
     for number, piece in enumerate(pieces):
         (folder / piece_name(number)).write_bytes(piece)
