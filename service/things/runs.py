@@ -102,9 +102,12 @@ def lost_run(source: str, text: str) -> Span | None:
 
 
 def _num_words(text: str, run: RepeatedRun) -> int:
-    """Number of different words that a run repeats, those that it begins or ends in among them."""
-    words = (w for w in _TOKEN.finditer(text.lower()) if _overlap(Span(*w.span()), run.span))
-    return sum(count > 1 for count in Counter(word[0] for word in words).values())
+    """Number of different words that occur more than once in a run, at least 1.
+
+    Words that the run covers in part count, too.
+    """
+    words = (w[0].lower() for w in _TOKEN.finditer(text) if _overlap(Span(*w.span()), run.span))
+    return max(1, sum(count > 1 for count in Counter(words).values()))
 
 
 def _overlap(one: Span, other: Span) -> bool:

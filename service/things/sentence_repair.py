@@ -120,7 +120,7 @@ class SentenceRepair:
         if self._links:
             best = with_units(best, self._sentence.terms, self._terms)
             best = with_things(best, self._things, self._built)
-        best = in_style(self._sentence, self._things, self._without_invented(best))
+        best = in_style(self._sentence, self._without_invented(best), self._things, self._terms)
         best = tidied(self._sentence.text, self._restored(self._escaped(best)))
         if has_word(self._sentence.text) and not has_word(best.text):
             best = copied(self._sentence.text)

@@ -1,4 +1,4 @@
-"""Removes spaces beside tags and codes that a translation has and its source lacks.
+"""Spaces of translations: those beside tags and codes, and those that better forms bring.
 
 The model reads a space between a tag and a word that it is glued to (`gaps_of`): it would not
 translate the word.
@@ -7,8 +7,10 @@ translate the word.
 from __future__ import annotations
 
 import html
+import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from model.bundle.spans import Span
@@ -94,16 +96,19 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
     return [Edit(span, "") for span in sorted(spaces)]
 
 
-def in_style(sentence: ScannedSentence, needs: Needs, candidate: Candidate) -> Candidate:
+def in_style(
+    sentence: ScannedSentence, candidate: Candidate, needs: Needs, *kept: Needs
+) -> Candidate:
     """A translation with the better of correct forms, and with the spaces of its sentence.
 
     Args:
         sentence: a sentence.
-        needs: the needs of its things.
         candidate: its translation.
+        needs: the needs of its things.
+        kept: needs whose places stay as they are.
     """
     candidate = needs.with_spaces(candidate, sentence.text)
-    candidate = edited(candidate, list(needs.bettered(candidate)))
+    candidate = edited(candidate, list(needs.bettered(candidate, *kept)))
     things = [thing.span for thing in sentence.things]
     return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
 
@@ -116,23 +121,27 @@ def misplaced_spaces(source: str, things: Iterable[Span], target: str) -> list[E
         things: the places of its things.
         target: its translation.
     """
-    edits: list[Edit] = []
+    touching: Counter[tuple[str, str]] = Counter()
+    quoted: Counter[tuple[str, str]] = Counter()
     before = Span(0, 0)
     for span in sorted(things):
         thing = source[slice(*span)]
-        both = source[before.start : span.end]
-        if before.end == span.start > before.start and both not in target:
-            apart = f"{source[slice(*before)]} {thing}"
-            if (found := target.find(apart)) >= 0:
-                gap = found + before.end - before.start
-                edits.append(Edit(Span(gap, gap + 1), ""))
+        if before.end == span.start > before.start:
+            touching[source[slice(*before)], thing] += 1
         mark = source[max(0, span.start - 1) : span.start]
         if mark and mark in "'\"" and source[span.end : span.end + 1] == mark:
-            loose = re.search(rf"(?<=\w){mark} {re.escape(thing)}(?={mark})", target)
-            if loose:
-                edits.append(Edit(Span(*loose.span()), f" {mark}{thing}"))
+            quoted[mark, thing] += 1
         before = span
-    return edits
+    edits: dict[Span, str] = {}
+    for (first, thing), count in touching.items():
+        apart = re.finditer(rf"(?<={re.escape(first)}) (?={re.escape(thing)})", target)
+        missing = count - target.count(first + thing)
+        edits |= {Span(*gap.span()): "" for gap in itertools.islice(apart, max(0, missing))}
+    for (mark, thing), count in quoted.items():
+        loose = re.finditer(rf"(?<=[^\W\d_]){mark} (?={re.escape(thing)}{mark})", target)
+        missing = count - target.count(f"{mark}{thing}{mark}")
+        edits |= {Span(*gap.span()): f" {mark}" for gap in itertools.islice(loose, max(0, missing))}
+    return [Edit(span, put) for span, put in sorted(edits.items())]
 
 
 def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:

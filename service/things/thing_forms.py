@@ -112,7 +112,7 @@ class ThingForms:
         is_exact: whether the translation must have the thing exactly as often as the sentence.
         given: the string that the model reads instead of the thing; None for the thing itself, or
             a stand-in.
-        better: the form to put in the place of a correct one, such as "16:00 Uhr" for "16:00".
+        better: better forms by correct ones, such as "16:00 Uhr" by "16:00".
     """
 
     right: tuple[str, ...]
@@ -146,7 +146,8 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         return ThingForms(right, wrong, is_exact=False, given=given)
     if thing.form is Form.UNIT:
         right = _unit(text, source, target, language)
-        better = _with_space(right) if re.search(r"\d\s", text) else {}
+        space = re.search(r"(?<=\d)\s", text)
+        better = _with_space(right, space[0]) if space and language == "de" else {}
         return ThingForms(right, is_exact=False, better=better)
     if thing.form is Form.ORDINAL:
         return _converted(_ordinal(text[:-2], text, language), text)
@@ -276,10 +277,10 @@ def _unit(text: str, source: str, target: str, language: str) -> tuple[str, ...]
     return tuple(dict.fromkeys(found))
 
 
-def _with_space(forms: Sequence[str]) -> dict[str, str]:
+def _with_space(forms: Sequence[str], space: str) -> dict[str, str]:
     """The form with a space for each that has a number and a unit without one: 5l, 5 l."""
     apart = ((form, re.sub(r"(?<=\d)(?=[^\W\d_]|[%°])", " ", form)) for form in forms)
-    return {form: put for form, put in apart if put != form and put in forms}
+    return {form: put.replace(" ", space) for form, put in apart if put != form and put in forms}
 
 
 def _ordinal(number: str, text: str, language: str) -> tuple[str, ...]:

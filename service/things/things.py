@@ -25,6 +25,7 @@ from service.things.patterns import (
     is_latin,
 )
 from service.things.runs import has_runs
+from service.things.times import TIME_IN_WORDS, may_say_times
 
 
 class ThingKind(enum.Enum):
@@ -169,7 +170,7 @@ def may_have_things(text: str, language: str = "en") -> bool:
             return True
     elif contains(_SIGN, text):
         return True
-    if has_runs(text) or added_letters(text, language):
+    if has_runs(text) or added_letters(text, language) or may_say_times(text, language):
         return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
@@ -203,6 +204,8 @@ def find_things(
             found = _merged(found, Form.LATIN, added, text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, SOUND, text)
+    if ThingKind.NUMBER in kinds and may_say_times(text, language):
+        found = _merged(found, Form.TIME, TIME_IN_WORDS, text)
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
         found = _merged(found, Form.TIME, _NOON, text)
     found = without_capitals(found, text)

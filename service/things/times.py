@@ -16,11 +16,20 @@ _TIME = re.compile(
 _O_CLOCK = re.compile(
     r"(\d{1,2})(?:[:.](\d\d))?(?:\so['’]clock)?(?:\s(?:in\sthe|at)\s(\w+))?", re.IGNORECASE
 )
+_HOURS_SAID = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_HOUR_WORDS = _HOURS_SAID.split("|")
 _PAST = re.compile(
-    r"(half|quarter|[\w-]+)\s(past|to)\s(\d{1,2})(\s?[ap]\.?\s?m\.?)?", re.IGNORECASE
+    rf"(?:a\s)?(half|quarter|[\w-]+)\s(past|to)\s(\d{{1,2}}|{_HOURS_SAID})"
+    r"(\s?[ap]\.?\s?m\.?|\s(?:in\sthe|at)\s\w+)?",
+    re.IGNORECASE,
 )
-NOON = ("noon", "midnight")
-"""Words for times, which are things beside other times."""
+TIME_IN_WORDS = re.compile(
+    r"(?<!\w)(?:(?:a\s)?quarter\s(?:past|to)|(?:half|five|ten|twenty(?:-five)?)\spast)"
+    rf"\s(?:{_HOURS_SAID})"
+    r"(?:\s?(?:[ap]\.\s?m\.|[ap]m\b)|\s(?:in\sthe\s(?:morning|afternoon|evening)|at\snight)\b)?(?![\w-])",
+    re.IGNORECASE,
+)
+"""English times without a digit, such as "half past six"."""
 _MINUTES = {"half": 30, "quarter": 15, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _NOON = re.compile(r"(?:12(?:[:.]00)?\s)?(noon|midnight)")
 _HOURS_IN_DIGITS = re.compile(r"(\d\d)(\d\d)\s(?:hours|hrs)")
@@ -182,20 +191,36 @@ def _in_words(text: str) -> ClockTime | None:
     if match := _HOURS_IN_DIGITS.fullmatch(text):
         return ClockTime(int(match[1]), int(match[2]))
     if match := _PAST.fullmatch(text):
-        minutes, hours = _MINUTES.get(match[1].lower()), int(match[3])
+        minutes, said = _MINUTES.get(match[1].lower()), match[3].lower()
+        hours = _HOUR_WORDS.index(said) + 1 if said in _HOUR_WORDS else int(said)
         if minutes is None or not 1 <= hours <= 12:
             return None
-        half = match[4] or ("pm" if hours == 12 else "am")  # as the clock shows it
-        whole = _clock(hours, 0, "p" if "p" in half.lower() else "a")
+        whole = _clock(hours, 0, _half_of(match[4], hours))
         past = 60 * whole.hour + (minutes if match[2].lower() == "past" else -minutes)
         hour = past // 60 % 24
         return ClockTime(hour if hour or match[4] else 12, past % 60)
     match = _O_CLOCK.fullmatch(text)
     if match is None or match[3] is None or not 1 <= int(match[1]) <= 12:
         return None
-    hour, part = int(match[1]), match[3].lower()
-    is_early = part == "morning" or (part == "night" and (hour < 6 or hour == 12))
-    return _clock(hour, int(match[2] or 0), "a" if is_early else "p")
+    hour = int(match[1])
+    return _clock(hour, int(match[2] or 0), _half_of(match[3], hour))
+
+
+def _half_of(part: str | None, hour: int) -> str:
+    """The first letter of am or pm, for a part of the day; by default, as the clock shows it."""
+    said = (part or "").lower()
+    if "night" in said:
+        return "a" if hour < 6 or hour == 12 else "p"
+    if "noon" in said or "evening" in said:
+        return "p"
+    if not said.strip():
+        return "p" if hour == 12 else "a"
+    return "p" if "p" in said else "a"
+
+
+def may_say_times(text: str, language: str) -> bool:
+    """Whether a text may have times in English words: a fast scan."""
+    return _subtag(language) == "en" and (" past " in text or "uarter to " in text)
 
 
 def writes_24_hours(target: str) -> bool:

@@ -13,11 +13,14 @@ from service.glossaries.glossary import TermMatch
 from service.things.edits import Edit
 from service.things.thing_forms import forms_of
 from service.things.things import Form, Occurrences, Thing
-from service.things.times import NOON, writes_24_hours
+from service.things.times import writes_24_hours
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
-_RANGE = re.compile(r"\s?[-–—/]|\s(?:bis|und|oder)\s")
+# Of a time: what says that "Uhr" stands elsewhere, or that the string is no time in a sentence.
+_TIME_BEFORE = re.compile(r"(?:\d|Uhr)(?:\s?[,/–—-]|\s(?:bis|und|oder))\s?$")
+_TIME_BEHIND = re.compile(r"\s*(?:uhr\b|h\b|(?:[,/–—-]|bis\b|und\b|oder\b)\s?\d)", re.IGNORECASE)
+_HOURS = " Uhr"
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -56,7 +59,7 @@ class Need:
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
         written: spellings of the string in the sentence, if several: $5 and 5 $.
-        better: the form to put in the place of a correct one between words.
+        better: better forms by correct ones.
     """
 
     spans: tuple[Span, ...]
@@ -197,14 +200,25 @@ class Needs:
                     taken.append(span)
                     yield Edit(without_double_stop(candidate.text, span, put), put)
 
-    def bettered(self, candidate: Candidate) -> Iterator[Edit]:
-        """Edits that put better forms in the place of correct ones, in running text."""
-        for name, spans in self.found(candidate).items():
-            for start, end in spans:
-                put = self._needs[name].better.get(candidate.text[start:end])
-                is_after_word = candidate.text[:start].rstrip()[-1:].isalpha()
-                if put and is_after_word and not _RANGE.match(candidate.text, end):
-                    yield Edit(Span(start, end), put)
+    def bettered(self, candidate: Candidate, *kept: Needs) -> Iterator[Edit]:
+        """Edits that put better forms in the place of correct ones.
+
+        Args:
+            candidate: a translation.
+            kept: needs whose places stay as they are.
+        """
+        text, found = candidate.text, self.found(candidate)
+        taken = [s for needs in kept for spans in needs.found(candidate).values() for s in spans]
+        for name, spans in found.items():
+            need = self._needs[name]
+            if not need.better or len(spans) > len(need.spans):
+                continue
+            for span in spans:
+                form = text[slice(*span)]
+                put = need.better.get(form)
+                is_thing = form in self._needs or any(overlap(span, other) for other in taken)
+                if put is not None and not is_thing and _takes(text, span, put):
+                    yield Edit(span, put)
 
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
         """A candidate with the no-break spaces of the sentence, which models write as plain spaces.
@@ -259,8 +273,9 @@ def thing_needs(
     needs: dict[str, Need] = {}
     amounts: dict[str, str] = {}  # the name of the need by each form of an amount
     for name, same in places.items():
-        if name in NOON and not writes_24_hours(target):
-            continue  # a word like others
+        is_said = same[0].form is Form.TIME and not any(map(str.isdigit, name))
+        if is_said and not writes_24_hours(target):
+            continue  # words like others
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
             put = built[same[0].span]
@@ -322,6 +337,19 @@ def paired(
     if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
         linked = [[place] for place in places]  # in the order of the sentence
     return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
+
+
+def _takes(text: str, span: Span, put: str) -> bool:
+    """Whether a better form fits into its place in a text."""
+    if text[span.end : span.end + 1].isalnum() or re.match(r"-\w", text[span.end :]):
+        return False
+    if not put.endswith(_HOURS):
+        return True
+    before = text[max(0, span.start - 12) : span.start]
+    is_in_sentence = before.rstrip()[-1:].isalpha()
+    return is_in_sentence and not (
+        _TIME_BEFORE.search(before) or _TIME_BEHIND.match(text, span.end)
+    )
 
 
 def without_double_stop(text: str, span: Span, put: str) -> Span:

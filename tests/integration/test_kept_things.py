@@ -35,6 +35,8 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("We start at 12 am.", r"\b0(?:[:.]00)? Uhr\b"),
         ("The shop is open from 9 am to 5:30 pm.", r"\b0?9(?:[:.]00)?\b", r"\b17[:.]30 Uhr"),
         ("Dinner is at half past 7 pm.", r"\b19[:.]30\b"),
+        ("The meeting begins at half past six.", r"\b6[:.]30 Uhr\b"),
+        ("The train leaves at a quarter to nine in the evening.", r"\b20[:.]45 Uhr\b"),
         (
             "Call me at 12:00 noon or at 12 midnight.",
             r"\b12:00 Uhr|mittags",

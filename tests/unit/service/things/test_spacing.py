@@ -81,6 +81,10 @@ def test_links_move_along() -> None:
         ("Set '%(x)s' now.", "Satz' %(x)s' jetzt.", "Satz '%(x)s' jetzt."),
         ("Set '%(x)s' now.", "Jetzt '%(x)s' setzen.", "Jetzt '%(x)s' setzen."),
         ("Set %(x)s now.", "Satz' %(x)s' jetzt.", "Satz' %(x)s' jetzt."),
+        ("{a}{b} {a}{b}.", "{a} {b} {a} {b}.", "{a}{b} {a}{b}."),
+        ("Put '{a}' by '{a}'.", "Setz' {a}' durch' {a}'.", "Setz '{a}' durch '{a}'."),
+        ("Put '{a}' by '{a}'.", "Setz '{a}' durch' {a}'.", "Setz '{a}' durch '{a}'."),
+        ('A 19" "{n}" rack', 'Ein 19" {n}" Rack', 'Ein 19" {n}" Rack'),
     ],
 )
 def test_things_that_touch_stay_together(source: str, target: str, expected: str) -> None:
