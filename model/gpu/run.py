@@ -1,10 +1,10 @@
 """A teacher, back-translation and students on one large GPU, within minutes.
 
-    python -m model.gpu.run pack-pairs RECIPE --data-root PREPARED --init CHECKPOINT \
-        --test NAME=SOURCES,REFERENCES --output PAIRS
-    python -m model.gpu.run pack-text WEIGHT:FILE... --init CHECKPOINT --output TEXT
-    python -m model.gpu.run train PLAN --pairs PAIRS --text TEXT --init CHECKPOINT --work WORK
-    python -m model.training.packed_training join WORK/forward-pieces --output CHECKPOINT
+    python -m model.gpu.run pack-pairs RECIPE --data-root PREPARED --init START \
+        [--test NAME=SOURCES,REFERENCES]... --output PAIRS
+    python -m model.gpu.run pack-text WEIGHT:FILE... --init START --output TEXT
+    python -m model.gpu.run train PLAN --pairs PAIRS --text TEXT --init START --work WORK
+    python -m model.training.packed_training join WORK/forward-pieces --output STUDENT
 
 `train` runs on the GPU, or slowly on a CPU. A training that has ended is not repeated: the same
 command goes on.
@@ -46,7 +46,9 @@ def pack_pairs(
     data_root: Annotated[Path, typer.Option(help="The prepared corpora.")],
     init: Init,
     output: Output,
-    test: Annotated[list[str], typer.Option(help="A test set: NAME=SOURCES,REFERENCES.")],
+    test: Annotated[
+        list[str] | None, typer.Option(help="A test set: NAME=SOURCES,REFERENCES.")
+    ] = None,
 ) -> None:
     """Pack the corpora of a recipe as token ids, and test sets."""
     corpora = []
@@ -54,7 +56,7 @@ def pack_pairs(
         sides = read_lines(corpus.source), read_lines(corpus.target)
         corpora.append((corpus.name, corpus.weight, _checked(corpus.name, *sides)))
     tests = {}
-    for one in test:
+    for one in test or ():
         name, _, files = one.partition("=")
         sources, _, references = files.partition(",")
         text = _checked(name, read_lines(Path(sources)), read_lines(Path(references)))

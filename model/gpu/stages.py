@@ -138,7 +138,7 @@ class Stages:
             good = good_translations(corpus.sources, part, plan.left_out)
             logger.info("%s: %d of %d", corpus.name, len(good), len(corpus))
             sides = part.side.at(good), corpus.sources.at(good)
-            pairs.append(StoredCorpus(f"back-{corpus.name}", *sides, corpus.weight))
+            pairs.append(StoredCorpus(f"back-translated-{corpus.name}", *sides, corpus.weight))
         return pairs
 
     def _student(self, direction: str, plan: StudentPlan, back: list[StoredCorpus]) -> None:

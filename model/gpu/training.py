@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import cast
 from typing import NamedTuple
 
 import torch
@@ -182,7 +183,7 @@ def train(
         with sdpa_kernel(_FUSED):
             loss = loss_of(sources, with_start, links)
         (loss / count).backward()
-        narrow = [found for parameter in copies if (found := parameter.grad) is not None]
+        narrow = [cast(Tensor, parameter.grad) for parameter in copies]
         torch._foreach_copy_(gradients, narrow)
         nn.utils.clip_grad_norm_(weights, _CLIP_NORM, foreach=True)
         with torch.autocast(device.type, dtype=torch.bfloat16):  # for Muon's products

@@ -117,7 +117,7 @@ def test_a_run_makes_a_student_for_each_direction(
     assert "30 translations" in caplog.text
     start = load_checkpoint(folder / "init-0")
     for direction, languages, corpora in (
-        ("forward", ("en", "de"), ["words", "back-text"]),
+        ("forward", ("en", "de"), ["words", "back-translated-text"]),
         ("backward", ("de", "en"), ["words"]),
     ):
         joined = folder / "joined" / direction
