@@ -135,13 +135,18 @@ def misplaced_spaces(source: str, things: Iterable[Span], target: str) -> list[E
     edits: dict[Span, str] = {}
     for (first, thing), count in touching.items():
         apart = re.finditer(rf"(?<={re.escape(first)}) (?={re.escape(thing)})", target)
-        missing = count - target.count(first + thing)
+        missing = count - _count(first + thing, target)
         edits |= {Span(*gap.span()): "" for gap in itertools.islice(apart, max(0, missing))}
     for (mark, thing), count in quoted.items():
         loose = re.finditer(rf"(?<=[^\W\d_]){mark} (?={re.escape(thing)}{mark})", target)
-        missing = count - target.count(f"{mark}{thing}{mark}")
+        missing = count - _count(f"{mark}{thing}{mark}", target)
         edits |= {Span(*gap.span()): f" {mark}" for gap in itertools.islice(loose, max(0, missing))}
     return [Edit(span, put) for span, put in sorted(edits.items())]
+
+
+def _count(part: str, text: str) -> int:
+    """How often a text has a part; places may overlap, as those of "{0}{0}" in "{0}{0}{0}"."""
+    return len(re.findall(rf"(?={re.escape(part)})", text))
 
 
 def _beside(source: str, tag: re.Match[str], target: str, other: re.Match[str]) -> Iterator[Span]:

@@ -82,6 +82,7 @@ def test_links_move_along() -> None:
         ("Set '%(x)s' now.", "Jetzt '%(x)s' setzen.", "Jetzt '%(x)s' setzen."),
         ("Set %(x)s now.", "Satz' %(x)s' jetzt.", "Satz' %(x)s' jetzt."),
         ("{a}{b} {a}{b}.", "{a} {b} {a} {b}.", "{a}{b} {a}{b}."),
+        ("{0} {0}{0}{0}.", "{0} {0}{0}{0}.", "{0} {0}{0}{0}."),
         ("Put '{a}' by '{a}'.", "Setz' {a}' durch' {a}'.", "Setz '{a}' durch '{a}'."),
         ("Put '{a}' by '{a}'.", "Setz '{a}' durch' {a}'.", "Setz '{a}' durch '{a}'."),
         ('A 19" "{n}" rack', 'Ein 19" {n}" Rack', 'Ein 19" {n}" Rack'),
@@ -90,3 +91,9 @@ def test_links_move_along() -> None:
 def test_things_that_touch_stay_together(source: str, target: str, expected: str) -> None:
     things = [thing.span for thing in find_things(source)]
     assert EditedText(target, misplaced_spaces(source, things, target)).text == expected
+
+
+@given(st.lists(st.sampled_from(["{0}", "%s", "'", '"', " ", "word", "5 km"]), max_size=9))
+def test_a_copy_has_no_misplaced_space(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert misplaced_spaces(text, [thing.span for thing in find_things(text)], text) == []
