@@ -86,7 +86,21 @@ def plan_draws(
     """
     characters = [sum(map(len, text.targets)) for text in corpora]
     wanted = shares(characters, weights, temperature)
+    return draws_of(wanted, characters, [len(text) for text in corpora], epoch_pairs, seed)
+
+
+def draws_of(
+    wanted: np.ndarray, sizes: Sequence[float], lengths: Sequence[int], epoch_pairs: int, seed: int
+) -> Draws:
+    """The draws of an epoch of about `epoch_pairs` pairs, in which corpora have the wanted shares.
+
+    Args:
+        wanted: [corpora] shares of the text; they add up to 1.
+        sizes: the corpora's sizes, in the unit of the shares.
+        lengths: pairs in each corpus.
+        epoch_pairs: pairs in an epoch, up to rounding; each corpus gives at least one.
+    """
     # A corpus of long lines needs fewer of them for the same share of the text.
-    pairs = wanted * [len(text) / size for text, size in zip(corpora, characters, strict=True)]
+    pairs = wanted * [length / size for length, size in zip(lengths, sizes, strict=True)]
     counts = np.maximum(1, np.rint(epoch_pairs * pairs / pairs.sum())).astype(int)
-    return Draws([len(text) for text in corpora], counts.tolist(), wanted.tolist(), seed)
+    return Draws(lengths, counts.tolist(), wanted.tolist(), seed)

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from model.data.corpus import Int64
-from model.data.mixture import Draws, shares
+from model.data.mixture import draws_of, shares
 from model.gpu.text import StoredCorpus, StoredSide, TokenStore
 
 # Pairs are sorted by width within an epoch. Many make even batches; more passes add nothing.
@@ -61,12 +61,10 @@ class MixedBatches:
         if not self.corpora:
             raise ValueError(f"no corpus has pairs of at most {longest} tokens a side")
         self.shares = np.array(wanted) / sum(wanted)
-        # A corpus of long sentences needs fewer of them for the same share of the tokens.
-        pairs = self.shares * [len(c) / c.num_target_tokens for c in self.corpora]
+        sizes = [corpus.num_target_tokens for corpus in self.corpora]
         lengths = [len(corpus) for corpus in self.corpora]
         epoch_pairs = min(_EPOCH_PAIRS, _MOST_PASSES * sum(lengths))
-        counts = np.maximum(1, np.rint(epoch_pairs * pairs / pairs.sum())).astype(int)
-        self._draws = Draws(lengths, counts.tolist(), self.shares.tolist(), seed)
+        self._draws = draws_of(self.shares, sizes, lengths, epoch_pairs, seed)
         self._sources = StoredSide.joined([corpus.sources for corpus in self.corpora])
         self._targets = StoredSide.joined([corpus.targets for corpus in self.corpora])
         self._widths = np.concatenate([corpus.widths() for corpus in self.corpora])

@@ -16,10 +16,11 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
 from model.bundle.config import AlignmentHead
 from model.data.recipe_sections import Optimization
+from model.gpu.translation import ATTENTION
 from model.network.layers import AttentionWeights
 from model.network.transformer import Transformer
 from model.training.optimization import SmoothedLoss, make_optimizer
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 Links = Callable[[Tensor, Tensor], Tensor]
 """The links [B, T - 1, S] of source ids [B, S] and target ids [B, T] with BOS."""
 
-# Without cuDNN's attention, as in `model.gpu.translation`.
-_FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _UPDATES_BETWEEN_LINES = 100
 _CLIP_NORM = 1.0
 
@@ -179,7 +178,7 @@ def train(
         if guidance is not None and elapsed >= guidance.after * schedule.seconds:
             links = guidance.links_of(sources, with_start)
         count = (targets != model.config.pad_id).sum()
-        with sdpa_kernel(_FUSED):
+        with sdpa_kernel(ATTENTION):
             loss = loss_of(sources, with_start, links)
         (loss / count).backward()
         narrow = [cast(Tensor, parameter.grad) for parameter in copies]

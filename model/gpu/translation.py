@@ -14,6 +14,8 @@ from model.data.corpus import Int64
 from model.gpu.text import StoredSide, TokenStore
 from model.network.transformer import Transformer
 
+# Without cuDNN's: it plans anew for every length of the cache, and a step took 75 ms.
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _STEPS_BETWEEN_DROPS = 4
 _LEFT_TO_DROP = 0.8
 
@@ -38,8 +40,7 @@ class StoredTranslations:
         )
 
 
-# Without cuDNN's attention: it plans anew for every length of the cache, and a step took 75 ms.
-@sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+@sdpa_kernel(ATTENTION)
 @torch.no_grad()
 def translate(
     model: Transformer,

@@ -113,7 +113,10 @@ CASES: dict[str, list[tuple[str, ...]]] = {
             r"\{\{n\}\}",
         ),
         ("<br/>The dog<br/>The cat", "^<br/>Der Hund<br/>Die Katze$"),
-        ("[url=https://a.org]Click here[/url] now.", r"\[url=https://a\.org\][^[]*[Kk]lick"),
+        (
+            "[url=https://a.org]Click here[/url] now.",
+            r"\[url=https://a\.org\](?:Jetzt k|K)lick[^[]*hier\[/url\]",
+        ),
     ],
     "names as placeholders": [
         ("Hello __count__ people, welcome to the garden.", r"(?<!\w)__count__(?!\w)"),
