@@ -106,12 +106,9 @@ def _num_words(text: str, run: RepeatedRun) -> int:
 
     Words that the run covers in part count, too.
     """
-    words = (w[0].lower() for w in _TOKEN.finditer(text) if _overlap(Span(*w.span()), run.span))
+    start, end = run.span
+    words = (w[0].lower() for w in _TOKEN.finditer(text) if w.start() < end and start < w.end())
     return max(1, sum(count > 1 for count in Counter(words).values()))
-
-
-def _overlap(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end
 
 
 def lacks_rest(source: str, text: str) -> bool:
