@@ -16,7 +16,8 @@ from bench.studies.trainings.compute import training_multiplications
 from model.data.recipe import Recipe, first_error
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_FIELDS = {"question", "base", "equal", "document_tokens", "variants"}
+_FIELDS = {"question", "base", "equal", "document_tokens", "all", "variants"}
+_OWN = ("pairs", "more_text")  # of a variant, not of a recipe
 _EQUAL = ("updates", "multiplications", "nothing")
 
 
@@ -59,8 +60,9 @@ class TrainingPlan:
 def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
     """Read a plan, a TOML file.
 
-    `base` names a recipe beside it; each table of `variants` replaces fields of that recipe, and
-    may also have `pairs`.
+    `base` names a recipe, relative to the plan. The table `all` replaces fields of that recipe for
+    all variants, and each table of `variants` for one. A variant may also have `pairs`, and
+    `more_text`: corpora in addition to those of the recipe.
 
     Args:
         updates: number in place of the recipe's `max_updates`, to try the plan out.
@@ -80,10 +82,12 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
     tokens = fields.get("document_tokens", 0)
     if equal == "multiplications" and not tokens:
         raise TrainingPlanError(f'{path}: equal = "multiplications" needs document_tokens')
-    base = _read(path.parent / fields["base"])
+    base = merged(_read(path.parent / fields["base"]), fields.get("all", {}))
     variants = []
     for name, changes in fields["variants"].items():
-        recipe = merged(base, {key: value for key, value in changes.items() if key != "pairs"})
+        recipe = merged(base, {key: value for key, value in changes.items() if key not in _OWN})
+        if more := changes.get("more_text"):
+            recipe = merged(recipe, {"data": {"train": [*recipe["data"]["train"], *more]}})
         if updates is not None:
             recipe = merged(recipe, _shortened(recipe, updates))
         recipe |= {"name": f"{path.stem}-{name}", "output": name}

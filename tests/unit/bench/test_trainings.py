@@ -86,6 +86,28 @@ def test_a_variant_replaces_single_fields() -> None:
     assert fields["model"] == {"preset": "tiny", "dropout": 0.1}
 
 
+def test_a_plan_changes_all_variants_and_one_may_have_more_text(tmp_path: Path) -> None:
+    more = '{ name = "more", source = "more.en", target = "more.de" }'
+    plan = load_plan(
+        write_plan(
+            tmp_path,
+            f"""
+            [all]
+            optimization = {{ learning_rate = 2e-3, warmup_updates = 50 }}
+            [variants.a]
+            [variants.b]
+            optimization = {{ warmup_updates = 20 }}
+            more_text = [{more}]
+            """,
+        )
+    )
+    first, second = (variant.recipe for variant in plan.variants)
+    assert [each["optimization"]["learning_rate"] for each in (first, second)] == [2e-3, 2e-3]
+    assert [each["optimization"]["warmup_updates"] for each in (first, second)] == [50, 20]
+    assert [corpus["name"] for corpus in first["data"]["train"]] == ["text"]
+    assert [corpus["name"] for corpus in second["data"]["train"]] == ["text", "more"]
+
+
 @pytest.mark.parametrize("plan", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_plans_of_the_project_can_be_used(plan: Path) -> None:
     if "variants" not in tomllib.loads(plan.read_text()):
