@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.number_words import in_english, in_german
 from export.carrier_sentences import TEMPLATES
 
 _CARRIERS = re.compile(
@@ -76,6 +77,9 @@ _AT = {
              "My train leaves at {} tomorrow.", "The film begins at {}, I think."],
     "range of times": ["The shop is open from {}.", "He works from {} every day."],
     "amount": ["He paid {} for it.", "It costs {} today.", "{} is too much for this car.", "I have {}."],
+    "number in words": ["There are {} people in the hall.", "She counted {} stars.", "The book has {} pages.",
+                        "We need {} chairs today."],
+    "time in words": ["The train leaves at {}.", "We meet at {} tomorrow.", "He was here before {}."],
     "quotes": ["He said {} and left.", "The sign says {}.", "{} is what she said."],
     "ordinal": ["It is the {} house on the left.", "This is my {} visit to Rome."],
     "numero": ["{} is alive.", "Track {} is good.", "I live in house {}."],
@@ -192,6 +196,38 @@ def _ordinal(rng: random.Random, pair: Pair) -> tuple[str, str]:
     return f"{number}{tail}", rf"(?<!\d){number}(?:\.|{tail})?(?!\w)"
 
 
+def _number_in_words(rng: random.Random, pair: Pair) -> tuple[str, str]:
+    number = rng.choice(
+        [
+            rng.randrange(13, 100),
+            rng.randrange(13, 100),
+            rng.randrange(100, 1000),
+            rng.randrange(1000, 10**6),
+        ]
+    )
+    text = in_english(number)
+    if pair.target == "de":
+        said = in_german(number)
+        words = said.replace("einhundert", "(?:ein)?hundert").replace(
+            "eintausend", "(?:ein)?tausend"
+        )
+    else:
+        words = re.escape(text)
+    digits = f"{number:,}".replace(",", "[., \u00a0\u202f]?")
+    return text, rf"(?i:(?<![\d.,\w])(?:{digits}|{words})(?![\d\w]))"
+
+
+def _time_in_words(rng: random.Random, pair: Pair) -> tuple[str, str]:
+    hour = rng.randrange(1, 13)
+    said, before = in_english(hour), hour - 1 or 12
+    text, there, minute = rng.choice(
+        [(f"half past {said}", hour, 30), (f"a quarter past {said}", hour, 15), (f"quarter to {said}", before, 45),
+         (f"ten past {said}", hour, 10), (f"ten to {said}", before, 50), (f"twenty-five to {said}", before, 35),
+         (f"{said} thirty", hour, 30), (f"{said} forty-five", hour, 45), (f"{said} fifteen", hour, 15)]
+    )  # fmt: skip
+    return text, rf"(?<!\d)(?<!\d[.:]){_clock(there, minute, pair.target)}(?!\d)"
+
+
 def _quotes(rng: random.Random, pair: Pair) -> tuple[str, str]:
     said = rng.choice(
         ["I am tired", "the dog is here", "no entry", "come home", "good night", "the red house"]
@@ -232,6 +268,8 @@ KINDS: dict[str, Sampler] = {
     "amount": _amount,
     "unit": _unit,
     "ordinal": _ordinal,
+    "number in words": _number_in_words,
+    "time in words": _time_in_words,
     "numero": lambda rng, _: (
         f"{rng.choice(['No.', 'no.'])} {(number := rng.randrange(13, 400))}",
         rf"(?:Nr\.|Nummer|[Nn]o\.|№|n[°º]|numéro|número|n\.º|núm\.) {number}(?!\d)",
@@ -290,7 +328,15 @@ KINDS: dict[str, Sampler] = {
     ),
 }  # fmt: skip
 _ALONE = {"quotes", "range of times", "message"}
-_ENGLISH = {"time", "range of times", "ordinal", "numero", *_ALONE}
+_ENGLISH = {
+    "time",
+    "range of times",
+    "ordinal",
+    "number in words",
+    "time in words",
+    "numero",
+    *_ALONE,
+}
 
 
 def kinds_for(pair: Pair) -> list[str]:

@@ -66,7 +66,7 @@ def preferred(number: str, source: str, target: str) -> str:
         source: BCP-47 code of the text.
         target: BCP-47 code of the translation.
     """
-    point_there, point_here = _uses_point(source), _uses_point(target)
+    point_there, point_here = uses_point(source), uses_point(target)
     if None in (point_there, point_here) or point_there == point_here:
         return number
     groups = _ENGLISH_GROUPS if point_there else _CONTINENTAL_GROUPS
@@ -82,7 +82,7 @@ def forms(number: str, source: str, target: str) -> tuple[str, ...]:
     """All forms that are right for the number in a translation, the preferred one first."""
     best = preferred(number, source, target)
     if best != number:
-        group, decimal = (".", ",") if _uses_point(source) else (",", ".")
+        group, decimal = (".", ",") if uses_point(source) else (",", ".")
         whole, mark, rest = best.partition(decimal)
         others = [whole.replace(group, other) + mark + rest for other in ("", *_SPACES, "'")]
         return tuple(dict.fromkeys((best, *others)))
@@ -105,7 +105,7 @@ def _is_below(number: str, limit: int) -> bool:
     return number.isascii() and number.isdigit() and len(number) <= 2 and int(number) < limit
 
 
-def _uses_point(language: str) -> bool | None:
+def uses_point(language: str) -> bool | None:
     """Whether a language writes decimals with a point; None if that is not known."""
     subtag = language.split("-")[0].lower()
     if subtag in _POINT:

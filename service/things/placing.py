@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from model.bundle.carriers import Carrier
+from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from model.bundle.spans import Span
-from service.things.carrying import numbered
+from service.things.carrying import invented, numbered
 from service.things.edits import Edit, EditedText
 from service.things.wanted import Candidate, Needs, overlap
 from service.translation.links import Link
@@ -90,10 +90,25 @@ def copied(text: str) -> Candidate:
     return Candidate(text, [Link(whole, whole)])
 
 
-def without_space(text: str, span: Span) -> Edit:
+def _without_space(text: str, span: Span) -> Edit:
     """An edit that removes a part of a text, with the space before it."""
     has_space = text[span.start - 1 : span.start] == " "
     return Edit(Span(span.start - has_space, span.end), "")
+
+
+def without_carriers(
+    candidate: Candidate, carriers: Sequence[Carrier], known: Iterable[str]
+) -> tuple[Candidate, list[str]]:
+    """The candidate without carriers that the model made up, and these.
+
+    Args:
+        candidate: a candidate.
+        carriers: the model's carriers, beside the default ones.
+        known: strings that may have carriers of their own.
+    """
+    spans = invented(candidate.text, (*carriers, *DEFAULT_CARRIERS), *known)
+    edits = [_without_space(candidate.text, span) for span in spans]
+    return edited(candidate, edits), [candidate.text[slice(*span)] for span in spans]
 
 
 def tidied(source: str, candidate: Candidate) -> Candidate:

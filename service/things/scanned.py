@@ -10,7 +10,7 @@ from service.things.checks import different_signs
 from service.things.letter_case import LetterCase, letter_case
 from service.things.quotes import Quote, apostrophes_of, quotes_of
 from service.things.runs import has_runs
-from service.things.things import ALL_KINDS, Thing, ThingKind, find_things
+from service.things.things import ALL_KINDS, Form, Thing, ThingKind, find_things
 from service.things.wanted import overlap
 
 
@@ -39,6 +39,7 @@ class TermRules:
     carriers: tuple[Carrier, ...] = DEFAULT_CARRIERS
 
 
+_WORDS = frozenset([Form.NUMBER_IN_WORDS])
 _NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])
 
 
@@ -74,8 +75,8 @@ class ScannedSentence:
     def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:
         """The sentence with its things and terms, also if it has none."""
         things = tuple(find_things(text, rules.kinds, rules.source)) if rules.kinds else ()
-        # A term of the glossary comes before a name that would be kept.
-        taken = [thing.span for thing in things if thing.kind not in _NAMES]
+        # A term of the glossary comes before a name or words that would be kept.
+        taken = [t.span for t in things if t.kind not in _NAMES and t.form not in _WORDS]
         terms = tuple(rules.glossary.matches(text, taken)) if rules.glossary else ()
         things = tuple(t for t in things if not any(overlap(t.span, term.span) for term in terms))
         taken = [thing.span for thing in things]

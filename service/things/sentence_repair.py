@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
-from model.bundle.carriers import DEFAULT_CARRIERS
 from model.bundle.spans import Span
 from service.things.attempts import Attempt, Draft, Repair, rank
-from service.things.carrying import invented, needs_carrier
+from service.things.carrying import needs_carrier
 from service.things.checks import added_numbers, added_units, flaws
 from service.things.edits import Edit, EditedText
 from service.things.inner_sentences import (
@@ -31,16 +30,17 @@ from service.things.placing import (
     spaced,
     tidied,
     with_tokens,
-    without_space,
+    without_carriers,
 )
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import own_run, without_run
 from service.things.scanned import ScannedSentence, TermRules
+from service.things.sentence_needs import term_needs, thing_needs
 from service.things.spacing import gaps_of, in_style
 from service.things.term_uses import in_cases, used
 from service.things.things import Form
 from service.things.unit_links import with_things, with_units
-from service.things.wanted import Candidate, term_needs, thing_needs
+from service.things.wanted import Candidate
 from service.translation.blank_retries import has_word
 from service.translation.results import TextResult, TranslationWarning, WarningKind
 
@@ -80,6 +80,7 @@ class SentenceRepair:
         self._sentence = sentence
         self._rules = rules
         self._links = links
+        self._has_links = links or bool(sentence.terms)  # in most attempts
         self._left = max_attempts
         self._is_shown = is_shown
         self._depth = depth
@@ -94,9 +95,9 @@ class SentenceRepair:
 
     def _set_needs(self) -> None:
         text, things, rules = self._sentence.text, self._sentence.things, self._rules
-        languages = rules.source, rules.target
+        codes = rules.source, rules.target
         self._spans = [thing.span for thing in things]
-        self._things = thing_needs(text, things, *languages, self.forms, self._built)
+        self._things = thing_needs(text, things, *codes, self.forms, self._built)
 
     def run(self) -> Repair:
         """Yield attempts, take their results (None: the model failed), and return the translation.
@@ -121,7 +122,7 @@ class SentenceRepair:
             best = with_units(best, self._sentence.terms, self._terms)
             best = with_things(best, self._things, self._built)
         best = in_style(self._sentence, self._without_invented(best), self._things, self._terms)
-        best = tidied(self._sentence.text, self._restored(self._escaped(best)))
+        best = tidied(self._sentence.text, self._restored(best))
         if has_word(self._sentence.text) and not has_word(best.text):
             best = copied(self._sentence.text)
         self.warnings = self._all_warnings(best)
@@ -132,14 +133,13 @@ class SentenceRepair:
     def _first(self) -> Generator[Attempt, TextResult | None, Draft]:
         """The translation of the sentence, in the letter case that is better for it."""
         sentence, case = self._sentence, self._sentence.case
-        links = self._links or bool(sentence.terms)
         spans = [thing.span for thing in sentence.things]
         changed = recased(sentence.text, case, spans) if case is not LetterCase.USUAL else ""
         compares = case not in (LetterCase.USUAL, LetterCase.CAPITALS)
         if case is LetterCase.CAPITALS:
             self._work = changed
         given, tokens = self._carried()
-        result = yield Attempt(given.text, links=links, scores=compares)
+        result = yield Attempt(given.text, links=self._has_links, scores=compares)
         assert result is not None, "the first translation was made"
         draft = Draft(given, tokens, result)
         if not compares:
@@ -147,7 +147,7 @@ class SentenceRepair:
         if case is not LetterCase.WORD or result.text == sentence.text:
             before, self._work = self._work, changed
             given, tokens = self._carried()
-            other = yield Attempt(given.text, links=links, scores=True)
+            other = yield Attempt(given.text, links=self._has_links, scores=True)
             if other is not None and rank(other) > rank(result):
                 return Draft(given, tokens, other)
             self._work = before
@@ -155,6 +155,9 @@ class SentenceRepair:
         return draft
 
     def _restored(self, candidate: Candidate) -> Candidate:
+        """The candidate with escaped marks and letter case as in the sentence."""
+        marks = quotes_of(candidate.text, self._places(candidate))
+        candidate = edited(candidate, as_escaped(self._sentence.quotes, marks))
         case, found = self._sentence.case, self._places(candidate)
         if case is LetterCase.USUAL:
             return candidate
@@ -172,8 +175,9 @@ class SentenceRepair:
         self, places: Mapping[Span, str], first: int = 0
     ) -> tuple[EditedText, dict[str, str]]:
         """The sentence with carriers in place of some parts, of the model's `first` form on."""
-        carriers = self._rules.carriers[first:]
-        return with_tokens(self._work, places, carriers, self.forms, self._plain())
+        return with_tokens(
+            self._work, places, self._rules.carriers[first:], self.forms, self._plain()
+        )
 
     def _fragile(self) -> dict[Span, str]:
         things, built, carriers = self._sentence.things, self._built, self._rules.carriers
@@ -204,14 +208,14 @@ class SentenceRepair:
     def _flaws(self, candidate: Candidate) -> list[TranslationWarning]:
         if not self._rules.kinds:
             return []
-        own, places = Candidate(self._sentence.text), self._places(candidate)
-        found = flaws(own.text, candidate.text, self._spans, places)  # "%%s" has a "%s" as well:
-        alike = found and flaws(own.text, candidate.text, self._places(own), places)
+        text, places = self._sentence.text, self._places(candidate)
+        found = flaws(text, candidate.text, self._spans, places)  # "%%s" has a "%s" as well:
+        alike = found and flaws(text, candidate.text, self._places(Candidate(text)), places)
         return min(found, alike, key=len)
 
     def _num_wrong(self, candidate: Candidate) -> int:
-        num_wrong = self._things.num_wrong(candidate) + len(self._flaws(candidate))
-        return num_wrong + len(self._added(candidate))
+        flaws = (*self._flaws(candidate), *self._added(candidate))
+        return self._things.num_wrong(candidate) + len(flaws)
 
     def _added(self, candidate: Candidate) -> list[str]:
         """Numbers and currencies that the sentence doesn't have."""
@@ -225,26 +229,29 @@ class SentenceRepair:
         self, draft: Draft, best: Candidate
     ) -> Generator[Attempt, TextResult | None, tuple[Draft, Candidate]]:
         """Translate with something in place of what is missing, and of everything."""
-        missing = self._fragile() | dict(self._things.missing(best))
+        fragile = self._fragile()
+        missing = fragile | dict(self._things.missing(best))
         everything = self._things.preferred() | missing
         tried = [draft.given.text]
-        links = self._links or bool(self._sentence.terms)
-        for standin, places in ((0, missing), (0, everything), (1, missing), (2, everything)):
+        rounds = [(0, missing), (0, everything), (1, missing), (2, everything)]
+        if self._things.give_digits(best):
+            rounds.insert(0, (-1, fragile))
+        for standin, places in rounds:
             if self._left <= 0 or not self._num_by_standins(best):
                 break
-            given, tokens = self._with_tokens(places, standin)
-            if not tokens or given.text in tried:
+            given, tokens = self._with_tokens(places, max(0, standin))
+            if (standin >= 0 and not tokens) or given.text in tried:
                 continue
             tried.append(given.text)
             # Alignments take long: only what remains missing needs them.
-            result = yield Attempt(given.text, links=links or self._left == 1)
+            result = yield Attempt(given.text, links=self._has_links or self._left == 1)
             self._left -= 1
             if result is None:
                 continue
             made = Draft(given, tokens, result)
             candidate = self._candidate(made)
             # Of equals, one with a stand-in: its remains show where the thing belongs.
-            is_first = draft.given.text == tried[0] and not best.links
+            is_first = bool(tokens) and draft.given.text == tried[0] and not best.links
             if self._num_wrong(candidate) - is_first < self._num_wrong(best):
                 draft, best = made, candidate
         if self._left > 0 and self._things.missing(best) and not best.links:
@@ -252,8 +259,7 @@ class SentenceRepair:
             result = yield Attempt(draft.given.text, links=True)
             if result is not None:
                 draft = replace(draft, result=result)
-                candidate = self._candidate(draft)
-                best = min(candidate, best, key=self._num_wrong)
+                best = min(self._candidate(draft), best, key=self._num_wrong)
         return draft, best
 
     def _num_by_standins(self, candidate: Candidate) -> int:
@@ -266,8 +272,8 @@ class SentenceRepair:
         self._misplaced = []
         for span, text in self._things.missing(candidate):
             # An escape within a word has none of its own.
-            has_words = not text.startswith("\\")
-            there = place(candidate, span, text, self._things) if has_words else None
+            is_escape = text.startswith("\\")
+            there = None if is_escape else place(candidate, span, text, self._things)
             if there is None:
                 self._misplaced.append(text)
             edit = spaced(candidate.text, there, text) if there else appended(candidate.text, text)
@@ -293,9 +299,8 @@ class SentenceRepair:
     def _without_invented(self, candidate: Candidate) -> Candidate:
         """The candidate without carriers that the model made up."""
         known = (self._sentence.text, self.forms, *self._built.values())
-        spans = invented(candidate.text, (*self._rules.carriers, *DEFAULT_CARRIERS), *known)
-        self._invented = [candidate.text[slice(*span)] for span in spans]
-        return edited(candidate, [without_space(candidate.text, span) for span in spans])
+        candidate, self._invented = without_carriers(candidate, self._rules.carriers, known)
+        return candidate
 
     def _has(self, kind: WarningKind, candidate: Candidate) -> bool:
         return any(flaw.kind is kind for flaw in self._flaws(candidate))
@@ -303,13 +308,13 @@ class SentenceRepair:
     def _all_warnings(self, candidate: Candidate) -> list[TranslationWarning]:
         if not self._rules.kinds:
             return []
-        text = self._sentence.text
         found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
         found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
         found += [(WarningKind.SIGNS, what) for what in self._invented]
-        added = self._added(candidate) + self._things.repeated(candidate)
-        found += [(WarningKind.ADDED, what) for what in added]
-        return [TranslationWarning(*each, text) for each in found] + self._flaws(candidate)
+        found += [(WarningKind.ADDED, what) for what in self._added(candidate)]
+        found += [(WarningKind.ADDED, what) for what in self._things.repeated(candidate)]
+        warnings = [TranslationWarning(*each, self._sentence.text) for each in found]
+        return warnings + self._flaws(candidate)
 
     # --- sentences within the sentence -----------------------------------------------------------
 
@@ -349,11 +354,6 @@ class SentenceRepair:
         )
         candidate = yield from whole.run()
         return candidate if self._num_wrong(candidate) < self._num_wrong(best) else best
-
-    def _escaped(self, candidate: Candidate) -> Candidate:
-        """The candidate with marks that are escaped as in the sentence."""
-        found = quotes_of(candidate.text, self._places(candidate))
-        return edited(candidate, as_escaped(self._sentence.quotes, found))
 
     # --- terms -----------------------------------------------------------------------------------
 

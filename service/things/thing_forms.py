@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from service.things import number_forms, times
+from service.things import number_forms, numbers_in_words, times
+from service.things.numbers_in_words import Number
 from service.things.things import Form, Thing
 
 _SPACES = (" ", "\u00a0", "\u202f", "")
@@ -113,6 +114,7 @@ class ThingForms:
         given: the string that the model reads instead of the thing; None for the thing itself, or
             a stand-in.
         better: better forms by correct ones, such as "16:00 Uhr" by "16:00".
+        number: the number that a translation may have in words, too.
     """
 
     right: tuple[str, ...]
@@ -120,6 +122,7 @@ class ThingForms:
     is_exact: bool = True
     given: str | None = None
     better: Mapping[str, str] = field(default_factory=dict)
+    number: Number | None = None
 
 
 def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
@@ -153,6 +156,8 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         return _converted(_ordinal(text[:-2], text, language), text)
     if thing.form is Form.DECADE:
         return _converted(_decade(text, language), text)
+    if thing.form is Form.NUMBER_IN_WORDS:
+        return _number_in_words(numbers_in_words.number_of(text, source), source, target)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
     if thing.form is Form.LATIN:  # Škoda, Škodas
@@ -221,6 +226,21 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     spelled = [form for word in words for form in (word, word.capitalize())]
     wrong = (number,) if written[0] != number else ()
     return ThingForms((*written, *spelled), wrong, is_exact=False)
+
+
+def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
+    """Forms in digits; the words of the target language are read by `Needs`."""
+    digits, language = number.digits, target.split("-")[0].lower()
+    if number.is_ordinal:
+        forms = _ordinal(digits[:-2], digits, language)
+    else:
+        forms = _number(digits, "en", target).right
+        if "." in digits and forms[0] == digits and number_forms.uses_point(target) is False:
+            forms = tuple(sorted(forms, key=lambda form: "." in form))
+    given = None
+    if not (number.is_simple and numbers_in_words.are_read_in(target)):
+        given = number.given(source)
+    return ThingForms(forms, is_exact=False, given=given, number=number)
 
 
 def _written(number: str, source: str, target: str) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.common.scanning import contains
+from service.things import numbers_in_words
 from service.things.acronyms import is_acronym
 from service.things.messages import messages_of
 from service.things.patterns import (
@@ -48,7 +49,7 @@ ALL_KINDS = frozenset(ThingKind)
 class Form(enum.Enum):
     """The form of a thing. It decides how the thing may change, and what the model reads instead.
 
-    The names are those of the groups in `patterns.THING`.
+    The names are those of the groups in `patterns.THING`, and of what is found beside them.
     """
 
     CODE = ThingKind.CODE
@@ -70,6 +71,7 @@ class Form(enum.Enum):
     GROUPS = "groups"
     ORDINAL = "ordinal"
     DECADE = "decade"
+    NUMBER_IN_WORDS = "number in words"
     UNIT = "unit"
     PATH = "path"
     HOST = "host"
@@ -96,6 +98,7 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.GROUPS: ThingKind.IDENTIFIER,
     Form.ORDINAL: ThingKind.NUMBER,
     Form.DECADE: ThingKind.NUMBER,
+    Form.NUMBER_IN_WORDS: ThingKind.NUMBER,
     Form.UNIT: ThingKind.NUMBER,
     Form.PATH: ThingKind.IDENTIFIER,
     Form.HOST: ThingKind.IDENTIFIER,
@@ -172,6 +175,8 @@ def may_have_things(text: str, language: str = "en") -> bool:
         return True
     if has_runs(text) or added_letters(text, language) or may_say_times(text, language):
         return True
+    if numbers_in_words.may_have(text, language):
+        return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
         return False
@@ -199,15 +204,19 @@ def find_things(
         end = message.end
     found += _found(text, end, len(text))
     if ThingKind.FOREIGN in kinds and (foreign := foreign_words(language)):
-        found = _merged(found, Form.FOREIGN, foreign, text)
+        found = _merged(found, Form.FOREIGN, _spans(foreign, text), text)
         if added := added_letters(text, language):
-            found = _merged(found, Form.LATIN, added, text)
+            found = _merged(found, Form.LATIN, _spans(added, text), text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
-        found = _merged(found, Form.SOUND, SOUND, text)
+        found = _merged(found, Form.SOUND, _spans(SOUND, text), text)
     if ThingKind.NUMBER in kinds and may_say_times(text, language):
-        found = _merged(found, Form.TIME, TIME_IN_WORDS, text)
+        spans = (_without_stop(span, text) for span in _spans(TIME_IN_WORDS, text))
+        found = _merged(found, Form.TIME, spans, text)
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
-        found = _merged(found, Form.TIME, _NOON, text)
+        found = _merged(found, Form.TIME, _spans(_NOON, text), text)
+    if ThingKind.NUMBER in kinds and numbers_in_words.may_have(text, language):
+        spans = (span for span, _ in numbers_in_words.numbers_to_keep(text, language))
+        found = _merged(found, Form.NUMBER_IN_WORDS, spans, text)
     found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]
 
@@ -223,25 +232,29 @@ def _found(text: str, start: int, end: int) -> list[Thing]:
             continue
         if form in (Form.URL, Form.HOST, Form.PATH):
             thing = _without_punctuation(thing)
-        elif form is Form.TIME and thing[-1] == "." and _ends_sentence(text, match.end()):
-            thing = thing[:-1]
+        elif form is Form.TIME:
+            thing = text[slice(*_without_stop(Span(*match.span()), text))]
         if not (form is Form.NUMBER and len(thing) > _MAX_NUMBER):
             place = match.start()
             found.append(Thing(form, Span(place, place + len(thing)), thing))
     return found
 
 
-def _merged(found: list[Thing], form: Form, pattern: re.Pattern[str], text: str) -> list[Thing]:
+def _spans(pattern: re.Pattern[str], text: str) -> Iterable[Span]:
+    return (Span(*match.span()) for match in pattern.finditer(text))
+
+
+def _merged(found: list[Thing], form: Form, spans: Iterable[Span], text: str) -> list[Thing]:
     """The things, and those of another form between them."""
     merged: list[Thing] = []
     things = iter(found)
     thing = next(things, None)
-    for match in pattern.finditer(text):
-        while thing is not None and thing.span.end <= match.start():
+    for span in spans:
+        while thing is not None and thing.span.end <= span.start:
             merged.append(thing)
             thing = next(things, None)
-        if thing is None or thing.span.start >= match.end():
-            merged.append(Thing(form, Span(*match.span()), match.group()))
+        if thing is None or thing.span.start >= span.end:
+            merged.append(Thing(form, span, text[slice(*span)]))
     return [*merged, *([thing] if thing else []), *things]
 
 
@@ -267,6 +280,12 @@ def is_fragile(thing: Thing) -> bool:
         return _SHORT_CODE.fullmatch(thing.text) is None
     is_printf = thing.form is Form.PLACEHOLDER and thing.text[0] == "%"
     return thing.form in _FRAGILE or is_printf
+
+
+def _without_stop(time: Span, text: str) -> Span:
+    """The place of a time without a full stop that also ends the sentence."""
+    has_stop = text[time.end - 1] == "." and _ends_sentence(text, time.end)
+    return Span(time.start, time.end - has_stop)
 
 
 def _ends_sentence(text: str, end: int) -> bool:

@@ -23,14 +23,39 @@ _PAST = re.compile(
     r"(\s?[ap]\.?\s?m\.?|\s(?:in\sthe|at)\s\w+)?",
     re.IGNORECASE,
 )
+_MINUTES_SAID = "ten|fifteen|twenty(?:-five)?|thirty(?:-five)?|forty(?:-five)?|fifty(?:-five)?"
+_BEFORE_TIME = "|".join(
+    rf"(?<=\b{word}\s)"
+    for word in ("at", "by", "until", "till", "before", "since", "after", "it is")
+)
+# Elsewhere, "ten to twelve" and "six thirty" may be numbers.
+_AFTER_TIME = (
+    r"(?=\s*(?:[.,;!?)\"”]|\Z)|\s(?:[ap]\.?\s?m\b|(?:on|in|at|for|from|with|every|and|or|but"
+    r"|because|when|sharp|today|tonight|tomorrow|yesterday|this|next|i|we|he|she|they|you|it)\b))"
+)
 TIME_IN_WORDS = re.compile(
-    r"(?<!\w)(?:(?:a\s)?quarter\s(?:past|to)|(?:half|five|ten|twenty(?:-five)?)\spast)"
+    r"(?<!\w)(?:"
+    r"(?:(?:a\s)?quarter\s(?:past|to)|(?:half|five|ten|twenty(?:-five)?)\spast)"
     rf"\s(?:{_HOURS_SAID})"
+    rf"|(?:{_BEFORE_TIME})(?:(?:five|ten|twenty(?:-five)?)\sto\s(?:{_HOURS_SAID})"
+    rf"|(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID})){_AFTER_TIME})"
     r"(?:\s?(?:[ap]\.\s?m\.|[ap]m\b)|\s(?:in\sthe\s(?:morning|afternoon|evening)|at\snight)\b)?(?![\w-])",
     re.IGNORECASE,
 )
 """English times without a digit, such as "half past six"."""
-_MINUTES = {"half": 30, "quarter": 15, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
+# Without one of these, a text in lower case has no such time.
+_PARTS_OF_TIMES = (
+    *(" past ", "uarter to ", "five to ", "ten to ", "wenty to "),
+    *(" fifteen", " twenty", " thirty", " forty", " fifty", *(f"{h} ten" for h in _HOUR_WORDS)),
+)
+_MINUTES = {
+    **{"half": 30, "quarter": 15, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25},
+    **{"fifteen": 15, "thirty": 30, "thirty-five": 35, "forty": 40, "forty-five": 45},
+    **{"fifty": 50, "fifty-five": 55},
+}
+_HOUR_AND_MINUTES = re.compile(
+    rf"({_HOURS_SAID})\s({_MINUTES_SAID})(\s?[ap]\.?\s?m\.?|\s(?:in\sthe|at)\s\w+)?", re.IGNORECASE
+)
 _NOON = re.compile(r"(?:12(?:[:.]00)?\s)?(noon|midnight)")
 _HOURS_IN_DIGITS = re.compile(r"(\d\d)(\d\d)\s(?:hours|hrs)")
 _DIGITS_ONLY = "bg cs da el es et fi hr hu it lt lv nb nn no pl pt ro ru sk sl sr sv tr uk"
@@ -199,6 +224,9 @@ def _in_words(text: str) -> ClockTime | None:
         past = 60 * whole.hour + (minutes if match[2].lower() == "past" else -minutes)
         hour = past // 60 % 24
         return ClockTime(hour if hour or match[4] else 12, past % 60)
+    if match := _HOUR_AND_MINUTES.fullmatch(text):
+        hour = _HOUR_WORDS.index(match[1].lower()) + 1
+        return _clock(hour, _MINUTES[match[2].lower()], _half_of(match[3], hour))
     match = _O_CLOCK.fullmatch(text)
     if match is None or match[3] is None or not 1 <= int(match[1]) <= 12:
         return None
@@ -220,7 +248,7 @@ def _half_of(part: str | None, hour: int) -> str:
 
 def may_say_times(text: str, language: str) -> bool:
     """Whether a text may have times in English words: a fast scan."""
-    return _subtag(language) == "en" and (" past " in text or "uarter to " in text)
+    return _subtag(language) == "en" and any(map(text.lower().__contains__, _PARTS_OF_TIMES))
 
 
 def writes_24_hours(target: str) -> bool:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
 from service.things.edits import Edit
-from service.things.thing_forms import forms_of
-from service.things.things import Form, Occurrences, Thing
-from service.things.times import writes_24_hours
+from service.things.numbers_in_words import Number, are_read_in, numbers_in
+from service.things.things import Occurrences
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
@@ -60,6 +57,8 @@ class Need:
         is_capitals: whether another word in capitals may take its place.
         written: spellings of the string in the sentence, if several: $5 and 5 $.
         better: better forms by correct ones.
+        number: the number that the string says in words. The translation may have its own words.
+        digits: the number in digits, for the model to read if its translation lacks the number.
     """
 
     spans: tuple[Span, ...]
@@ -72,6 +71,8 @@ class Need:
     is_capitals: bool = False
     written: tuple[str, ...] = ()
     better: Mapping[str, str] = field(default_factory=dict)
+    number: Number | None = None
+    digits: str | None = None
 
     def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
         """The need with the places where the sentence writes the same string in another way."""
@@ -86,10 +87,13 @@ class Needs:
         needs: the needs, each by a name.
         text: the sentence, if the names are strings of it. What is counted in a translation is
             counted in the sentence in the same way, so that a copy of the sentence meets all needs.
+        target: BCP-47 code of the translation, if it may have numbers in words.
     """
 
-    def __init__(self, needs: dict[str, Need], text: str | None = None) -> None:
+    def __init__(self, needs: dict[str, Need], text: str | None = None, target: str = "") -> None:
         self._needs = needs
+        self._target = target
+        self._numbers = {need.number: name for name, need in needs.items() if need.number}
         self._wanted = {name: need.forms for name, need in needs.items()}
         self._parts: frozenset[str] = frozenset()  # of words: "%s" of "%s4"
         self._least = self._most = {name: len(need.spans) for name, need in needs.items()}
@@ -117,6 +121,18 @@ class Needs:
         needs = self._needs.values()
         return {span: need.given for need in needs if need.given for span in need.spans}
 
+    def give_digits(self, candidate: Candidate) -> bool:
+        """Let the model read the digits of numbers in words that a candidate lacks.
+
+        Returns:
+            Whether there is such a number.
+        """
+        lacking = {span for span, _ in self.missing(candidate)}
+        names = [n for n, need in self._needs.items() if need.digits and lacking & {*need.spans}]
+        for name in names:
+            self._needs[name] = replace(self._needs[name], given=self._needs[name].digits)
+        return bool(names)
+
     def preferred(self) -> dict[Span, str]:
         """The form to put for each part of the sentence, by place."""
         needs = self._needs.values()
@@ -126,7 +142,13 @@ class Needs:
         """The places in a candidate that meet each need, by the need's name."""
         text = candidate.text
         if text not in self._found:
-            self._found[text] = Occurrences(text, self._wanted, self._parts).spans
+            found = Occurrences(text, self._wanted, self._parts).spans
+            if self._numbers and are_read_in(self._target):
+                for span, number in numbers_in(text, self._target):
+                    if number in self._numbers:
+                        name = self._numbers[number]
+                        found[name] = sorted([*found[name], span])
+            self._found[text] = found
         return self._found[text]
 
     def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
@@ -245,77 +267,6 @@ class Needs:
             for span in () if need.may_repeat else spans[self._most[name] :]:
                 has_space = candidate.text[span.start - 1 : span.start] == " "
                 yield Edit(Span(span.start - has_space, span.end), "")
-
-
-def thing_needs(
-    text: str,
-    things: Sequence[Thing],
-    source: str,
-    target: str,
-    terms: str = "",
-    built: Mapping[Span, str] = MappingProxyType({}),
-) -> Needs:
-    """The needs of things.
-
-    Args:
-        text: the sentence.
-        things: the things of the sentence.
-        source: BCP-47 code of the sentence.
-        target: BCP-47 code of the translation.
-        terms: the translations of the sentence's terms. A thing that is part of one may be in the
-            translation more often than in the sentence.
-        built: strings to put into the translation for some things, by the thing's place.
-    """
-    places: dict[str, list[Thing]] = {}
-    for thing in things:
-        places.setdefault(thing.text, []).append(thing)
-    num_times = sum(thing.form is Form.TIME for thing in things)
-    needs: dict[str, Need] = {}
-    amounts: dict[str, str] = {}  # the name of the need by each form of an amount
-    for name, same in places.items():
-        is_said = same[0].form is Form.TIME and not any(map(str.isdigit, name))
-        if is_said and not writes_24_hours(target):
-            continue  # words like others
-        spans = tuple(thing.span for thing in same)
-        if same[0].span in built:
-            put = built[same[0].span]
-            is_one = list(built.values()).count(put) == len(spans)
-            needs[name] = Need(spans, (put,), may_repeat=not is_one)
-            continue
-        forms = forms_of(same[0], source, target)
-        if same[0].form is Form.AMOUNT:
-            first = next((amounts[form] for form in forms.right if form in amounts), name)
-            if first != name:
-                needs[first] = needs[first].joined(first, name, spans)
-                continue
-            amounts.update(dict.fromkeys(forms.right, name))
-        is_other_time = same[0].form is Form.TIME and num_times > 1
-        needs[name] = Need(
-            spans,
-            forms.right,
-            () if is_other_time else forms.wrong,
-            may_repeat=not forms.is_exact or name in terms,
-            repeats_words=not forms.is_exact and name not in terms,
-            given=forms.given,
-            is_capitals=same[0].form is Form.ACRONYM,
-            better=forms.better,
-        )
-    return Needs(needs, text)
-
-
-def term_needs(matches: Sequence[TermMatch]) -> Needs:
-    """The needs of terms."""
-    counts = Counter(match.entry.source for match in matches)
-    needs = {}
-    for source in counts:
-        same = [match for match in matches if match.entry.source == source]
-        needs[source] = Need(
-            tuple(match.span for match in same),
-            same[0].accepted,
-            may_repeat=True,
-            puts=tuple(match.form for match in same),
-        )
-    return Needs(needs)
 
 
 def paired(

@@ -12,12 +12,13 @@ from service.things.placing import tidied
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import has_runs, lost_run, own_run, surplus_run, without_run
 from service.things.scanned import ScannedSentence, TermRules
+from service.things.sentence_needs import thing_needs
 from service.things.spacing import in_style
 from service.things.terms_translator import TermsTranslator
 from service.things.text_parts import parts_of
 from service.things.thing_forms import forms_of
 from service.things.things import Form, find_things
-from service.things.wanted import Candidate, Need, Needs, thing_needs
+from service.things.wanted import Candidate, Need, Needs
 from service.translation.links import Link
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
@@ -128,7 +129,16 @@ def test_forms_of_things(form: Form) -> None:
         ("Come at a quarter to nine in the evening!", ["a quarter to nine in the evening"]),
         ("He walked past six men, ten to one for us.", []),
         ("In the past two years, half past", []),
-        ("It is half past seventeen", []),
+        ("It is half past seventeen", ["seventeen"]),
+        ("At ten to six we left, not before six thirty.", ["ten to six", "six thirty"]),
+        ("We stay until five forty-five in the evening.", ["five forty-five in the evening"]),
+        (
+            "It is twenty-five to one; by seven ten a.m. he ran.",
+            ["twenty-five to one", "seven ten a.m."],
+        ),
+        ("Dinner is at seven thirty p.m.", ["seven thirty p.m"]),
+        ("After ten to twelve hours, ten to six won.", []),
+        ("He paid after six thirty days at two fifty each way", []),
         ("He came at 1500 hours and slept at 10 at night.", ["1500 hours", "10 at night"]),
         ("From 9 am to noon; it is noon.", ["9 am", "noon", "noon"]),
         ("It is noon.", []),
@@ -165,6 +175,11 @@ def test_things_by_their_neighbours(text: str, things: list[str]) -> None:
         ("quarter past 12", "12:15 Uhr"),
         ("quarter past 12 am", "0:15 Uhr"),
         ("half past six", "6:30 Uhr"),
+        ("ten to six", "5:50 Uhr"),
+        ("twenty-five to one", "12:35 Uhr"),
+        ("six thirty", "6:30 Uhr"),
+        ("twelve forty-five", "12:45 Uhr"),
+        ("five forty-five in the evening", "17:45 Uhr"),
         ("Half past twelve", "12:30 Uhr"),
         ("a quarter to one", "12:45 Uhr"),
         ("ten past three p.m.", "15:10 Uhr"),

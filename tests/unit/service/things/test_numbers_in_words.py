@@ -1,0 +1,179 @@
+"""Numbers in words: found in sentences, recognised in translations, and read as digits."""
+# ruff: noqa: E501 - cases are easier to read in one line each
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bench.number_words import LIMIT, in_english, in_german
+from service.glossaries.glossary import Glossary
+from service.things.numbers_in_words import Number, number_of, numbers_in, numbers_to_keep
+from service.things.sentence_needs import thing_needs
+from service.things.thing_forms import forms_of
+from service.things.things import Form, find_things
+from service.things.wanted import Candidate, Needs
+from tests.unit.service.text.scripted_translator import FakeTranslator, stage
+
+_numbers = st.integers(13, 99) | st.integers(13, LIMIT - 1)
+
+
+def needs_of(sentence: str, source: str = "en", target: str = "de") -> Needs:
+    return thing_needs(sentence, find_things(sentence, language=source), source, target)
+
+
+@given(_numbers)
+@example(100)
+@example(1000)
+@example(1001)
+def test_every_number_is_found_where_it_stands(number: int) -> None:
+    for language, said in (("en", in_english(number)), ("de", in_german(number))):
+        for text in (f"Xa {said} xb.", f"({said.capitalize()}), xc"):
+            [(span, found)] = numbers_to_keep(text, language)
+            assert text[slice(*span)].lower() == said
+            assert found == Number(number)
+            [thing] = find_things(text, language=language)
+            assert (thing.form, thing.span) == (Form.NUMBER_IN_WORDS, span)
+
+
+@given(_numbers, _numbers)
+def test_a_translation_may_have_it_in_words_or_in_digits(number: int, other: int) -> None:
+    needs = needs_of(f"We saw {in_english(number)} dogs.")
+    grouped = f"{number:,}".replace(",", ".") if number >= 10_000 else str(number)
+    for form in (in_german(number), str(number), grouped):
+        assert not needs.num_wrong(Candidate(f"Wir sahen {form} Hunde."))
+    if other != number:
+        lacking = Candidate(f"Wir sahen {in_german(other)} Hunde.")
+        [(_, put)] = needs.missing(lacking)
+        assert put == grouped
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("In nineteen eighty-four or twenty twenty-five.", {"nineteen eighty-four": 1984, "twenty twenty-five": 2025}),
+        ("A hundred and one dogs", {"A hundred and one": 101}),
+        ("twelve hundred men", {"twelve hundred": 1200}),
+        ("It fell to minus five, then to minus fifty-two.", {"minus five": -5, "minus fifty-two": -52}),
+        ("two point five percent", {"two point five": 2.5}),
+        ("two point five million", {"two point five": 2.5}),
+        ("A twenty-one-year-old man, thirteen to fifteen dogs", {"twenty-one": 21, "thirteen": 13, "fifteen": 15}),
+        ("seventy five", {"seventy five": 75}),
+        ("the ninth floor of forty", {"ninth": 9, "forty": 40}),
+        # No numbers, or such as models know
+        ("three dogs, the second one", {}),
+        ("five million people", {}),
+        ("thousands of people", {}),
+        ("three to four hundred people", {}),
+        ("five or six hundred", {}),
+        ("fifty-fifty", {}),
+        ("a fifth of it, one twentieth, a third party", {}),
+        ("one two three", {}),
+        ("two thousand, three hundred", {}),
+        ("The point is: no city has a teen.", {}),
+    ],
+)  # fmt: skip
+def test_english_numbers(text: str, kept: dict[str, float]) -> None:
+    assert {text[slice(*span)]: n.value for span, n in numbers_to_keep(text, "en")} == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Einhundertzwanzig und hundert und zwanzig", {"Einhundertzwanzig": 120, "hundert und zwanzig": 120}),
+        ("minus fünf Grad, zwei Komma fünf Prozent", {"minus fünf": -5, "zwei Komma fünf": 2.5}),
+        ("im einundzwanzigsten Jahrhundert", {"einundzwanzigsten": 21}),
+        ("drei bis vierhundert", {}),
+        ("Ich achte auf den dritten König.", {}),
+    ],
+)  # fmt: skip
+def test_german_numbers(text: str, kept: dict[str, float]) -> None:
+    assert {text[slice(*span)]: n.value for span, n in numbers_to_keep(text, "de")} == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "right", "given"),
+    [
+        ("fifty-two", "en", "de", ("52",), "52"),
+        ("three hundred thousand", "en", "de", ("300.000", "300000"), "300,000"),
+        ("two point five", "en", "de", ("2,5", "2.5"), "2.5"),
+        ("minus five", "en", "de", ("-5", "−5"), "-5"),
+        ("twenty-first", "en", "de", ("21.", "21"), "21st"),
+        ("einundzwanzigsten", "de", "en", ("21st",), "21."),
+        ("dreihunderttausend", "de", "en", ("300,000",), "300.000"),
+        ("zwei Komma fünf", "de", "en", ("2.5",), "2,5"),
+        # In one word of most languages: the model reads it first.
+        ("thirty", "en", "de", ("30",), None),
+        # The words of the target language are not recognised.
+        ("thirty", "en", "pl", ("30",), "30"),
+    ],
+)
+def test_forms(
+    text: str, source: str, target: str, right: tuple[str, ...], given: str | None
+) -> None:
+    [thing] = find_things(text, language=source)
+    forms = forms_of(thing, source, target)
+    assert set(right) <= set(forms.right)
+    assert forms.right[0] == right[0]
+    assert forms.given == given
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("The twenty-first house.", "Das einundzwanzigste Haus."),
+        ("The ninth house.", "Im neunten Haus."),
+        ("It is minus five.", "Es sind minus fünf."),
+        ("It is minus five.", "Es sind −5."),
+        ("A hundred dogs.", "Hundert Hunde."),
+        ("In nineteen eighty-four.", "Im Jahr neunzehnhundertvierundachtzig."),
+    ],
+)
+def test_german_words_are_recognised(source: str, text: str) -> None:
+    assert not needs_of(source).num_wrong(Candidate(text))
+
+
+def test_an_ordinal_is_no_cardinal_and_a_minus_counts() -> None:
+    assert needs_of("The twenty-first house.").missing(Candidate("Einundzwanzig Häuser."))
+    assert needs_of("It is minus fifteen.").missing(Candidate("Es sind fünfzehn."))
+
+
+def test_digits_have_the_endings_of_english() -> None:
+    said = ["twenty-first", "twenty-second", "forty-third", "hundred and eleventh", "thirtieth"]
+    assert [number_of(each, "en").digits for each in said] == [
+        "21st",
+        "22nd",
+        "43rd",
+        "111th",
+        "30th",
+    ]
+
+
+def test_numbers_that_a_person_reads_as_digits_are_none_in_words() -> None:
+    assert numbers_in("52, 5 hundred and 1984", "en") == []
+
+
+async def test_the_model_reads_digits_of_several_words_at_once() -> None:
+    below = FakeTranslator(words={"fifty-two": "fifty", "thirty": "dreißig"})
+    [result] = await stage(below, letter_case=False).translate(["They saw fifty-two dogs."])
+    assert (result.text, result.warnings) == ("They saw 52 dogs.", [])
+    assert [texts for texts, _ in below.calls] == [["They saw 52 dogs."]]
+    [known] = await stage(below, letter_case=False).translate(["They saw thirty dogs."])
+    assert (known.text, known.warnings) == ("They saw dreißig dogs.", [])
+
+
+async def test_a_term_of_the_glossary_comes_before_a_number() -> None:
+    below = FakeTranslator(words={"fifty-two": "fifty"})
+    glossary = Glossary.of([("fifty-two", "LII")])
+    [result] = await stage(below, letter_case=False, glossary=glossary).translate(
+        ["They saw fifty-two dogs."]
+    )
+    assert (result.text, result.warnings) == ("They saw LII dogs.", [])
+
+
+async def test_a_lost_number_of_one_word_is_read_as_digits_then() -> None:
+    below = FakeTranslator(words={"thirty": "dreizig"})
+    [result] = await stage(below, letter_case=False).translate(["They saw thirty dogs."])
+    assert (result.text, result.warnings) == ("They saw 30 dogs.", [])
+    assert [texts for texts, _ in below.calls] == [["They saw thirty dogs."], ["They saw 30 dogs."]]
