@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
+from service.things.numbers_in_words import numbers_in
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import lacks_rest, lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind
@@ -27,13 +28,14 @@ _UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
 _UNIT_NAMES = re.compile(
     rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
 )
-_NUMBER_WORDS = {
-    "en": re.compile(
-        r"(?i)\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
-        r"|forty|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|millions?|billions?|dozens?|half"
-        r"|quarter|noon|midnight|first|second|third|\w+th|twice|once|both|no|last|decade|cent(?:ury|uries))\b"
-    )
-}
+# What a translation may write in digits, and is no number in words.
+_AMOUNT_WORDS = re.compile(
+    r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|no|last|decades?"
+    r"|cent(?:ury|uries)|fortnights?|couple|pair|point|oh)\b"
+)
+
+
+_SCALES = re.compile(r"hundred|thousand|[mb]illion", re.IGNORECASE)
 
 
 def flaws(
@@ -98,14 +100,14 @@ def added_numbers(
     """Numbers that the translation has beside its things, and the sentence hasn't.
 
     Numbers of things that are there once more are always added. Others are not, if the sentence
-    has numbers in words.
+    says them in words, or has other words for an amount, such as "dozen".
 
     Args:
         source: the sentence.
         text: the translation.
         source_things: places of things in the sentence.
         things: places of things in the translation.
-        language: BCP-47 code of the sentence. For languages without known words, only numbers of
+        language: BCP-47 code of the sentence. For other languages than English, only numbers of
             things are found.
     """
     found = _DIGITS.findall(_without(text, things))
@@ -115,10 +117,20 @@ def added_numbers(
     of_things = {number for s in source_things for number in _DIGITS.findall(source[slice(*s)])}
     surplus = Counter(found) - Counter(others)
     added = [number for number in surplus.elements() if number in of_things]
-    pattern = _NUMBER_WORDS.get(language.split("-")[0].lower())
-    if pattern is None or pattern.search(source):
+    if language.split("-")[0].lower() != "en" or _AMOUNT_WORDS.search(source):
         return added
-    return added + [number for number in found if number not in source]
+    # "Three to four hundred" can be 300 to 400.
+    shown = _significant if _SCALES.search(source) else _plain
+    said = {shown(number.digits) for _, number in numbers_in(source, "en")}
+    return added + [n for n in found if n not in source and shown(n) not in said]
+
+
+def _plain(number: str) -> str:
+    return re.sub(r"\D", "", number)
+
+
+def _significant(number: str) -> str:
+    return _plain(number).strip("0")
 
 
 def is_plausible(source: str, text: str) -> bool:

@@ -20,9 +20,25 @@ _PARTS = {
         *("teen", "twent", "thirt", "fort", "fift", "sixt", "sevent", "eight", "ninet", "hundred"),
         *("thousand", "fourth", "sixth", "ninth", "tenth", "leventh", "welfth"),
         *("minus", "point"),
+        *("enties", "irties", "orties", "ifties", "ixties", "ghties", "neties"),
     ),
     "de": ("zehn", "zwanzig", "ßig", "zig", "hundert", "tausend", "minus", "komma"),
 }
+_CENTURIES = {"seventeen": "17", "eighteen": "18", "nineteen": "19"}
+_DECADES = {
+    **{"twenties": "20", "thirties": "30", "forties": "40", "fifties": "50"},
+    **{"sixties": "60", "seventies": "70", "eighties": "80", "nineties": "90"},
+}
+_OF_LIFE = "|".join(
+    rf"(?<=\b{one}\s)|(?<=\b{one}\searly\s)|(?<=\b{one}\slate\s)|(?<=\b{one}\smid[\s-])"
+    for one in ("my", "your", "his", "her", "our", "their")
+)
+AGE_IN_WORDS = re.compile(rf"(?:{_OF_LIFE})({'|'.join(_DECADES)})(?![\w-])", re.IGNORECASE)
+"""English decades of a life: "her forties", "their late twenties"."""
+DECADE_IN_WORDS = re.compile(
+    rf"(?<![\w-])(?:({'|'.join(_CENTURIES)})[\s-])?({'|'.join(_DECADES)})(?![\w-])", re.IGNORECASE
+)
+"""English decades: "the nineteen eighties", "the nineties"."""
 # The languages whose numbers are found in translations.
 _READ = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "pt"])
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
@@ -30,6 +46,7 @@ _MINUS = frozenset(["minus", "moins", "menos", "meno", "min"])
 _OR = frozenset(["to", "or", "bis", "oder"])
 _ARTICLES = frozenset(["a", "an"])
 _AFTER_ARTICLES = ("hundred", "thousand")  # a hundred and one
+_PARTS_OF_ONE = frozenset(["half", "quarter", "halbe", "halb", "viertel"])
 _PLURALS = frozenset(["hundreds", "thousands", "millions", "billions"])
 _LARGEST_WORD = 12
 _MILLION = 10**6  # "5 million" is read more easily than the number
@@ -91,6 +108,13 @@ def number_of(text: str, language: str) -> Number:
     return number
 
 
+def decade_of(text: str) -> str:
+    """A decade in words in digits: 1980s, 40s."""
+    match = DECADE_IN_WORDS.fullmatch(text)
+    assert match is not None, "it is a decade in words"
+    return f"{_CENTURIES.get((match[1] or '').lower(), '')}{_DECADES[match[2].lower()]}s"
+
+
 def are_read_in(language: str) -> bool:
     """Whether numbers in words are recognised in translations to a language."""
     return _subtag(language) in _READ
@@ -148,8 +172,10 @@ class _Reading:
 
 def _is_kept(one: _Reading, language: str) -> bool:
     number, size = one.number, abs(one.number.value)
-    if one.said in _PLURALS or (number.is_ordinal and one.previous in _ARTICLES):
-        return False  # thousands of people, a fifth of them
+    if one.said in _PLURALS or one.previous in _PARTS_OF_ONE:
+        return False  # thousands of people, one and a half thousand
+    if number.is_ordinal and one.previous in _ARTICLES:
+        return False  # a fifth of them
     # The first three have other meanings (third party); in German, "achte" is a verb, too.
     largest = 3 if number.is_ordinal and language == "en" else _LARGEST_WORD
     is_large = size > largest and size % _MILLION != 0

@@ -40,9 +40,8 @@ def thing_needs(
     needs: dict[str, Need] = {}
     amounts: dict[str, str] = {}  # the name of the need by each form of an amount
     for name, same in places.items():
-        is_said = same[0].form is Form.TIME and not any(map(str.isdigit, name))
-        if is_said and not writes_24_hours(target):
-            continue  # words like others
+        if _is_left_to_the_model(same[0], target):
+            continue
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
             put = built[same[0].span]
@@ -67,9 +66,19 @@ def thing_needs(
             is_capitals=same[0].form is Form.ACRONYM,
             better=forms.better,
             number=forms.number,
-            digits=forms.number.given(source) if forms.number else None,
+            digits=forms.digits,
         )
     return Needs(needs, text, target)
+
+
+def _is_left_to_the_model(thing: Thing, target: str) -> bool:
+    """Whether a thing in words has no forms in the target language."""
+    if any(map(str.isdigit, thing.text)):
+        return False
+    is_german = target.split("-")[0].lower() == "de"
+    return (thing.form is Form.TIME and not writes_24_hours(target)) or (
+        thing.form in (Form.AGE, Form.DECADE) and not is_german
+    )
 
 
 def term_needs(matches: Sequence[TermMatch]) -> Needs:

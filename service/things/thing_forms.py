@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from service.things import number_forms, numbers_in_words, times
 from service.things.numbers_in_words import Number
@@ -100,6 +100,7 @@ _BIG = {
 }
 _GERMAN = "nullt erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft"
 _ORDINALS = {"de": _GERMAN.split()}
+_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 _ENDINGS = ("e", "en", "er", "es", "em")
 
 
@@ -115,6 +116,7 @@ class ThingForms:
             a stand-in.
         better: better forms by correct ones, such as "16:00 Uhr" by "16:00".
         number: the number that a translation may have in words, too.
+        digits: the string that the model reads if its translation lacks the thing.
     """
 
     right: tuple[str, ...]
@@ -123,6 +125,7 @@ class ThingForms:
     given: str | None = None
     better: Mapping[str, str] = field(default_factory=dict)
     number: Number | None = None
+    digits: str | None = None
 
 
 def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
@@ -155,7 +158,13 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
     if thing.form is Form.ORDINAL:
         return _converted(_ordinal(text[:-2], text, language), text)
     if thing.form is Form.DECADE:
-        return _converted(_decade(text, language), text)
+        if any(map(str.isdigit, text)):
+            return _converted(_decade(text, language), text)
+        digits = numbers_in_words.decade_of(text)
+        return replace(_converted(_decade(digits, language), digits), given=digits)
+    if thing.form is Form.AGE:
+        digits = numbers_in_words.decade_of(text)
+        return ThingForms(_age(digits), (digits,), is_exact=False, digits=digits)
     if thing.form is Form.NUMBER_IN_WORDS:
         return _number_in_words(numbers_in_words.number_of(text, source), source, target)
     if thing.form is Form.NUMBER:
@@ -237,10 +246,10 @@ def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
         forms = _number(digits, "en", target).right
         if "." in digits and forms[0] == digits and number_forms.uses_point(target) is False:
             forms = tuple(sorted(forms, key=lambda form: "." in form))
-    given = None
-    if not (number.is_simple and numbers_in_words.are_read_in(target)):
-        given = number.given(source)
-    return ThingForms(forms, is_exact=False, given=given, number=number)
+    read = number.given(source)
+    is_read_first = number.is_simple and numbers_in_words.are_read_in(target)
+    given = None if is_read_first else read
+    return ThingForms(forms, is_exact=False, given=given, number=number, digits=read)
 
 
 def _written(number: str, source: str, target: str) -> tuple[str, ...]:
@@ -320,9 +329,19 @@ def _decade(text: str, language: str) -> tuple[str, ...]:
         return (text, digits)
     short = digits[-2:]
     ends = ("er", "ern", "erjahre", "erjahren")
-    tens = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
     found = [number + end for number in dict.fromkeys((digits, short)) for end in ends]
     if short[0] in "23456789":
-        said = tens[int(short[0]) - 2]
+        said = _TENS[int(short[0]) - 2]
         found += [form + end for form in (said, said.capitalize()) for end in ends]
     return tuple(found)
+
+
+def _age(digits: str) -> tuple[str, ...]:
+    """German forms of an age such as "40s": in her forties, "Mitte vierzig"."""
+    short = digits[:2]
+    said = _TENS[int(short[0]) - 2]
+    words = (said, said.capitalize())
+    return (
+        *(short + end for end in ("ern", "er", "")),
+        *(w + e for w in words for e in ("ern", "er", "")),
+    )

@@ -71,6 +71,7 @@ class Form(enum.Enum):
     GROUPS = "groups"
     ORDINAL = "ordinal"
     DECADE = "decade"
+    AGE = "age"
     NUMBER_IN_WORDS = "number in words"
     UNIT = "unit"
     PATH = "path"
@@ -98,6 +99,7 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.GROUPS: ThingKind.IDENTIFIER,
     Form.ORDINAL: ThingKind.NUMBER,
     Form.DECADE: ThingKind.NUMBER,
+    Form.AGE: ThingKind.NUMBER,
     Form.NUMBER_IN_WORDS: ThingKind.NUMBER,
     Form.UNIT: ThingKind.NUMBER,
     Form.PATH: ThingKind.IDENTIFIER,
@@ -215,6 +217,11 @@ def find_things(
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
         found = _merged(found, Form.TIME, _spans(_NOON, text), text)
     if ThingKind.NUMBER in kinds and numbers_in_words.may_have(text, language):
+        if language[:2] == "en":
+            ages = _spans(numbers_in_words.AGE_IN_WORDS, text)
+            found = _merged(found, Form.AGE, ages, text)
+            decades = _spans(numbers_in_words.DECADE_IN_WORDS, text)
+            found = _merged(found, Form.DECADE, decades, text)
         spans = (span for span, _ in numbers_in_words.numbers_to_keep(text, language))
         found = _merged(found, Form.NUMBER_IN_WORDS, spans, text)
     found = without_capitals(found, text)

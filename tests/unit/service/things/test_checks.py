@@ -292,6 +292,11 @@ async def test_a_word_that_a_model_repeats_for_ever_is_not_copied() -> None:
 def test_numbers_that_a_sentence_does_not_have() -> None:
     assert added_numbers("We meet there.", "Wir treffen uns um 7.", [], [], "en") == ["7"]
     assert not added_numbers("Seven dogs.", "7 Hunde.", [], [], "en")
+    assert added_numbers("It is three to one.", "Es ist drei bis 20.", [], [], "en") == ["20"]
+    assert added_numbers("He has two dogs.", "Er hat 20 Hunde.", [], [], "en") == ["20"]
+    assert not added_numbers("Three to four hundred.", "300 bis 400.", [], [], "en")
+    assert not added_numbers("Five million came.", "Es kamen 5 Millionen.", [], [], "en")
+    assert not added_numbers("A dozen eggs.", "12 Eier.", [], [], "en")
     assert not added_numbers("Nothing is known.", "7 Hunde.", [], [], "xx")
     twice = "Das 13. 13th Haus."
     assert added_numbers("The 13th house.", twice, [Span(4, 8)], [Span(4, 7)], "en") == ["13"]
@@ -344,6 +349,12 @@ async def test_what_could_not_be_put_right_is_a_warning() -> None:
     *_, end = [each async for each in stage(below, letter_case=False).stream("The dog runs.")]
     assert isinstance(end, TextResult)
     assert end.warnings == plain.warnings
+
+
+async def test_a_number_that_the_model_invents_is_a_warning() -> None:
+    below = FakeTranslator(words={"one": "20"})
+    [result] = await stage(below, letter_case=False).translate(["It is three to one."])
+    assert [(each.kind, each.text) for each in result.warnings] == [(WarningKind.ADDED, "20")]
 
 
 async def test_what_the_model_keeps_has_no_warning() -> None:

@@ -68,6 +68,7 @@ def test_a_translation_may_have_it_in_words_or_in_digits(number: int, other: int
         ("three to four hundred people", {}),
         ("five or six hundred", {}),
         ("fifty-fifty", {}),
+        ("one and a half thousand", {}),
         ("a fifth of it, one twentieth, a third party", {}),
         ("one two three", {}),
         ("two thousand, three hundred", {}),
@@ -152,6 +153,27 @@ def test_digits_have_the_endings_of_english() -> None:
 
 def test_numbers_that_a_person_reads_as_digits_are_none_in_words() -> None:
     assert numbers_in("52, 5 hundred and 1984", "en") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "put"),
+    [
+        ("In the nineteen eighties.", {"1980s"}, "1980er"),
+        ("The roaring twenties were short.", {"20s"}, "20er"),
+        ("He is in his late forties.", set(), "40ern"),
+        ("They are in their sixties.", set(), "60ern"),
+    ],
+)
+def test_decades(source: str, given: set[str], put: str) -> None:
+    needs = needs_of(source)
+    assert set(needs.given().values()) == given
+    assert [form for _, form in needs.missing(Candidate("Nichts."))] == [put]
+
+
+def test_decades_in_german_words_are_recognised() -> None:
+    assert not needs_of("In the eighties.").num_wrong(Candidate("In den Achtzigern."))
+    assert not needs_of("He is in his late forties.").num_wrong(Candidate("Er ist Ende vierzig."))
+    assert not needs_of("In the eighties.", target="fr")
 
 
 async def test_the_model_reads_digits_of_several_words_at_once() -> None:
