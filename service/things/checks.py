@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
-from service.things.numbers_in_words import numbers_in
+from service.things.number_reader import numbers_in
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import lacks_rest, lost_run, surplus_run
 from service.translation.results import TranslationWarning, WarningKind

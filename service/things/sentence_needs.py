@@ -8,10 +8,14 @@ from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
+from service.things.number_reader import number_of
 from service.things.thing_forms import forms_of
 from service.things.things import Form, Thing
 from service.things.times import writes_24_hours
 from service.things.wanted import Need, Needs
+
+# $5 and 5 $, fifteen and 15: counted together.
+_NUMBERS = frozenset([Form.AMOUNT, Form.NUMBER, Form.ORDINAL, Form.NUMBER_IN_WORDS])
 
 
 def thing_needs(
@@ -38,9 +42,11 @@ def thing_needs(
         places.setdefault(thing.text, []).append(thing)
     num_times = sum(thing.form is Form.TIME for thing in things)
     needs: dict[str, Need] = {}
-    amounts: dict[str, str] = {}  # the name of the need by each form of an amount
+    has_words = any(thing.form is Form.NUMBER_IN_WORDS for thing in things)
+    joins = _NUMBERS if has_words else frozenset([Form.AMOUNT])
+    alike: dict[str, str] = {}  # the name of the need by each form of a number
     for name, same in places.items():
-        if _is_left_to_the_model(same[0], target):
+        if _is_left_to_the_model(same[0], source, target):
             continue
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
@@ -49,12 +55,12 @@ def thing_needs(
             needs[name] = Need(spans, (put,), may_repeat=not is_one)
             continue
         forms = forms_of(same[0], source, target)
-        if same[0].form is Form.AMOUNT:
-            first = next((amounts[form] for form in forms.right if form in amounts), name)
+        if same[0].form in joins:
+            first = next((alike[form] for form in forms.right if form in alike), name)
             if first != name:
-                needs[first] = needs[first].joined(first, name, spans)
+                needs[first] = needs[first].joined(first, name, spans, forms)
                 continue
-            amounts.update(dict.fromkeys(forms.right, name))
+            alike.update(dict.fromkeys(forms.right, name))
         is_other_time = same[0].form is Form.TIME and num_times > 1
         needs[name] = Need(
             spans,
@@ -71,14 +77,17 @@ def thing_needs(
     return Needs(needs, text, target)
 
 
-def _is_left_to_the_model(thing: Thing, target: str) -> bool:
+def _is_left_to_the_model(thing: Thing, source: str, target: str) -> bool:
     """Whether a thing in words has no forms in the target language."""
     if any(map(str.isdigit, thing.text)):
         return False
-    is_german = target.split("-")[0].lower() == "de"
-    return (thing.form is Form.TIME and not writes_24_hours(target)) or (
-        thing.form in (Form.AGE, Form.DECADE) and not is_german
-    )
+    language = target.split("-")[0].lower()
+    if thing.form is Form.TIME:
+        return not writes_24_hours(target)
+    if thing.form is Form.NUMBER_IN_WORDS:  # "le vingt mai", "XVIIIe siècle"
+        number = number_of(thing.text, source)
+        return number is None or (number.is_ordinal and language not in ("de", "en"))
+    return thing.form in (Form.AGE, Form.DECADE) and language != "de"
 
 
 def term_needs(matches: Sequence[TermMatch]) -> Needs:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.things import number_forms, numbers_in_words, times
-from service.things.numbers_in_words import Number
+from service.things import number_forms, number_reader, numbers_in_words, times
+from service.things.number_reader import Number
 from service.things.things import Form, Thing
 
 _SPACES = (" ", "\u00a0", "\u202f", "")
@@ -166,7 +166,9 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         digits = numbers_in_words.decade_of(text)
         return ThingForms(_age(digits), (digits,), is_exact=False, digits=digits)
     if thing.form is Form.NUMBER_IN_WORDS:
-        return _number_in_words(numbers_in_words.number_of(text, source), source, target)
+        number = number_reader.number_of(text, source)
+        assert number is not None, "it is a number in words"
+        return _number_in_words(number, source, target)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
     if thing.form is Form.LATIN:  # Škoda, Škodas
@@ -247,7 +249,7 @@ def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
         if "." in digits and forms[0] == digits and number_forms.uses_point(target) is False:
             forms = tuple(sorted(forms, key=lambda form: "." in form))
     read = number.given(source)
-    is_read_first = number.is_simple and numbers_in_words.are_read_in(target)
+    is_read_first = number.is_simple and number_reader.are_read_in(target)
     given = None if is_read_first else read
     return ThingForms(forms, is_exact=False, given=given, number=number, digits=read)
 
@@ -314,11 +316,13 @@ def _with_space(forms: Sequence[str], space: str) -> dict[str, str]:
 
 def _ordinal(number: str, text: str, language: str) -> tuple[str, ...]:
     if language != "de":
-        return (number, text) if language != "en" else (text,)
+        return (number, text) if language != "en" else (text, number)
     stems = _ORDINALS["de"]
     found = [f"{number}.", number]
     if len(number) < 3 and int(number) < len(stems):
         stem = stems[int(number)]
+        if stem == "siebt":
+            found += ["siebente", "siebenten", "siebenter", "siebentes"]
         found += [form + end for form in (stem, stem.capitalize()) for end in _ENDINGS]
     return tuple(found)
 

@@ -26,7 +26,7 @@ from service.things.patterns import (
     is_latin,
 )
 from service.things.runs import has_runs
-from service.things.times import TIME_IN_WORDS, may_say_times
+from service.things.times import may_say_times, times_in_words
 
 
 class ThingKind(enum.Enum):
@@ -212,7 +212,7 @@ def find_things(
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, _spans(SOUND, text), text)
     if ThingKind.NUMBER in kinds and may_say_times(text, language):
-        spans = (_without_stop(span, text) for span in _spans(TIME_IN_WORDS, text))
+        spans = (_without_stop(span, text) for span in times_in_words(text))
         found = _merged(found, Form.TIME, spans, text)
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
         found = _merged(found, Form.TIME, _spans(_NOON, text), text)

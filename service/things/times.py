@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from model.bundle.spans import Span
 
 _TIME = re.compile(
     r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?)?"
@@ -25,24 +28,29 @@ _PAST = re.compile(
 )
 _MINUTES_SAID = "ten|fifteen|twenty(?:-five)?|thirty(?:-five)?|forty(?:-five)?|fifty(?:-five)?"
 _BEFORE_TIME = "|".join(
-    rf"(?<=\b{word}\s)"
-    for word in ("at", "by", "until", "till", "before", "since", "after", "it is")
+    rf"(?<=\b{word}\s)" for word in ("at", "until", "till", "before", "since", "after", "it is")
+)
+# Of sentences in which "ten to six" is a score, and "two fifty" a price.
+_NO_TIMES = re.compile(
+    r"\b(?:odds|bets?|won|wins?|los[et]|beat|scored?|ratio|shares?|prices?|costs?|sold|fell|rose"
+    r"|trad(?:es?|ing)|dollars?|euros?|pounds?)\b",
+    re.IGNORECASE,
 )
 # Elsewhere, "ten to twelve" and "six thirty" may be numbers.
 _AFTER_TIME = (
     r"(?=\s*(?:[.,;!?)\"”]|\Z)|\s(?:[ap]\.?\s?m\b|(?:on|in|at|for|from|with|every|and|or|but"
     r"|because|when|sharp|today|tonight|tomorrow|yesterday|this|next|i|we|he|she|they|you|it)\b))"
 )
-TIME_IN_WORDS = re.compile(
+_TIME_IN_WORDS = re.compile(
     r"(?<!\w)(?:"
     r"(?:(?:a\s)?quarter\s(?:past|to)|(?:half|five|ten|twenty(?:-five)?)\spast)"
     rf"\s(?:{_HOURS_SAID})"
     rf"|(?:{_BEFORE_TIME})(?:(?:five|ten|twenty(?:-five)?)\sto\s(?:{_HOURS_SAID})"
-    rf"|(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID})){_AFTER_TIME})"
+    rf"|(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID})){_AFTER_TIME}"
+    rf"|(?<=\bby\s)(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID}){_AFTER_TIME})"
     r"(?:\s?(?:[ap]\.\s?m\.|[ap]m\b)|\s(?:in\sthe\s(?:morning|afternoon|evening)|at\snight)\b)?(?![\w-])",
     re.IGNORECASE,
 )
-"""English times without a digit, such as "half past six"."""
 # Without one of these, a text in lower case has no such time.
 _PARTS_OF_TIMES = (
     *(" past ", "uarter to ", "five to ", "ten to ", "wenty to "),
@@ -249,6 +257,15 @@ def _half_of(part: str | None, hour: int) -> str:
 def may_say_times(text: str, language: str) -> bool:
     """Whether a text may have times in English words: a fast scan."""
     return _subtag(language) == "en" and any(map(text.lower().__contains__, _PARTS_OF_TIMES))
+
+
+def times_in_words(text: str) -> Iterator[Span]:
+    """The places of English times without a digit, such as "half past six"."""
+    has_other = _NO_TIMES.search(text) is not None
+    for match in _TIME_IN_WORDS.finditer(text):
+        said = match.group().lower()
+        if not has_other or " past " in said or "quarter" in said:
+            yield Span(*match.span())
 
 
 def writes_24_hours(target: str) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
 from service.things.edits import Edit
-from service.things.numbers_in_words import Number, are_read_in, numbers_in
+from service.things.number_reader import Number, are_read_in, numbers_in
+from service.things.thing_forms import ThingForms
 from service.things.things import Occurrences
 from service.translation.links import Link
 
@@ -74,10 +75,17 @@ class Need:
     number: Number | None = None
     digits: str | None = None
 
-    def joined(self, name: str, other: str, spans: tuple[Span, ...]) -> Need:
+    def joined(self, name: str, other: str, spans: tuple[Span, ...], forms: ThingForms) -> Need:
         """The need with the places where the sentence writes the same string in another way."""
-        written = (*(self.written or (name,)), other)
-        return replace(self, spans=tuple(sorted(self.spans + spans)), written=written)
+        return replace(
+            self,
+            spans=tuple(sorted(self.spans + spans)),
+            forms=tuple(dict.fromkeys((*self.forms, *forms.right))),
+            written=(*(self.written or (name,)), other),
+            given=self.given or forms.given,
+            number=self.number or forms.number,
+            digits=self.digits or forms.digits,
+        )
 
 
 class Needs:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bench.number_words import LIMIT, in_english, in_german
 from service.glossaries.glossary import Glossary
-from service.things.numbers_in_words import Number, number_of, numbers_in, numbers_to_keep
+from service.things.number_reader import Number, number_of, numbers_in
+from service.things.numbers_in_words import numbers_to_keep
 from service.things.sentence_needs import thing_needs
 from service.things.thing_forms import forms_of
 from service.things.things import Form, find_things
@@ -68,6 +69,23 @@ def test_a_translation_may_have_it_in_words_or_in_digits(number: int, other: int
         ("three to four hundred people", {}),
         ("five or six hundred", {}),
         ("fifty-fifty", {}),
+        ("The fifth point one one says no.", {}),
+        ("Between fifty and five hundred people came.", {"fifty": 50, "five hundred": 500}),
+        ("between one hundred and two thousand", {"one hundred": 100, "two thousand": 2000}),
+        ("He turned twenty and one day he left.", {"twenty": 20}),
+        ("All fifteen twenty-year-olds passed.", {}),
+        ("Of the fifteen twenty were sick.", {}),
+        ("the thirty-second video, a forty-second delay", {}),
+        ("the forty-second president", {"forty-second": 42}),
+        ("two hundredths, one hundredth of a second", {}),
+        ("the seventh-largest city", {}),
+        ("The Hundred Years' War, a few thousand dollars", {}),
+        ("I said it a hundred times.", {}),
+        ("Twenty\u2011one dogs", {"Twenty\u2011one": 21}),
+        ("Twenty\u2013one dogs", {}),
+        ("a million two hundred thousand", {"a million two hundred thousand": 1_200_000}),
+        ("five hundred, 5 hundred", {"five hundred": 500}),
+        ("three point one four one five nine two six five", {}),
         ("one and a half thousand", {}),
         ("a fifth of it, one twentieth, a third party", {}),
         ("one two three", {}),
@@ -85,7 +103,11 @@ def test_english_numbers(text: str, kept: dict[str, float]) -> None:
         ("Einhundertzwanzig und hundert und zwanzig", {"Einhundertzwanzig": 120, "hundert und zwanzig": 120}),
         ("minus fünf Grad, zwei Komma fünf Prozent", {"minus fünf": -5, "zwei Komma fünf": 2.5}),
         ("im einundzwanzigsten Jahrhundert", {"einundzwanzigsten": 21}),
-        ("drei bis vierhundert", {}),
+        ("drei bis vierhundert, drei- bis vierhundert", {}),
+        ("Zwischen fünf und zwanzig Leute kamen um zwanzig Uhr.", {"zwanzig": 20}),
+        ("Eine Million zweihunderttausend", {"Eine Million zweihunderttausend": 1_200_000}),
+        ("fünfzehn Billion und Billion", {}),
+        ("eins Komma fünfundzwanzig, tausend Dank", {}),
         ("Ich achte auf den dritten König.", {}),
     ],
 )  # fmt: skip
@@ -135,20 +157,59 @@ def test_german_words_are_recognised(source: str, text: str) -> None:
     assert not needs_of(source).num_wrong(Candidate(text))
 
 
+@pytest.mark.parametrize(
+    ("source", "right"),
+    [
+        (
+            "Fifteen dogs and fifteen cats.",
+            ["Fünfzehn Hunde und fünfzehn Katzen.", "15 Hunde und 15 Katzen."],
+        ),
+        ("Fifteen dogs and 15 cats.", ["Fünfzehn Hunde und 15 Katzen.", "15 Hunde und 15 Katzen."]),
+        (
+            "52 dogs and fifty-two cats.",
+            ["52 Hunde und 52 Katzen.", "52 Hunde und zweiundfünfzig Katzen."],
+        ),
+        ("A hundred dogs, one hundred cats.", ["Hundert Hunde, einhundert Katzen."]),
+        ("The 21st and the twenty-first.", ["Der 21. und der einundzwanzigste."]),
+        ("Between five and twenty people.", ["Zwischen fünf und zwanzig Leuten."]),
+    ],
+)
+def test_a_number_that_is_there_twice(source: str, right: list[str]) -> None:
+    needs = needs_of(source)
+    for text in right:
+        assert not needs.num_wrong(Candidate(text)), text
+    assert needs.num_wrong(Candidate("Nichts."))
+
+
+_WORDS = (
+    "one two fifteen twenty fifty hundred thousand million and between point minus first fifth ninth"
+    " hundredth second - – , a the of 5"
+)
+
+
+@given(st.lists(st.sampled_from(_WORDS.split(" ")), max_size=9))
+def test_whatever_is_found_has_forms(words: list[str]) -> None:
+    text = " ".join(words).replace(" - ", "-")
+    for target in ("de", "fr", "pl"):
+        needs = needs_of(text, target=target)
+        lacking = needs.missing(Candidate("Nichts."))
+        assert bool(lacking) is bool(needs)
+        full = Candidate(" ".join(put for _, put in lacking))
+        assert not needs.missing(full), (text, full.text)
+
+
 def test_an_ordinal_is_no_cardinal_and_a_minus_counts() -> None:
     assert needs_of("The twenty-first house.").missing(Candidate("Einundzwanzig Häuser."))
     assert needs_of("It is minus fifteen.").missing(Candidate("Es sind fünfzehn."))
 
 
 def test_digits_have_the_endings_of_english() -> None:
-    said = ["twenty-first", "twenty-second", "forty-third", "hundred and eleventh", "thirtieth"]
-    assert [number_of(each, "en").digits for each in said] == [
-        "21st",
-        "22nd",
-        "43rd",
-        "111th",
-        "30th",
-    ]
+    said = {"twenty-first": "21st", "twenty-second": "22nd", "forty-third": "43rd",
+            "hundred and eleventh": "111th", "thirtieth": "30th"}  # fmt: skip
+    for text, digits in said.items():
+        number = number_of(text, "en")
+        assert number is not None
+        assert number.digits == digits
 
 
 def test_numbers_that_a_person_reads_as_digits_are_none_in_words() -> None:
@@ -174,6 +235,19 @@ def test_decades_in_german_words_are_recognised() -> None:
     assert not needs_of("In the eighties.").num_wrong(Candidate("In den Achtzigern."))
     assert not needs_of("He is in his late forties.").num_wrong(Candidate("Er ist Ende vierzig."))
     assert not needs_of("In the eighties.", target="fr")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "They won at ten to six.",
+        "Prices fell by five to ten.",
+        "The odds are at ten to one.",
+        "The shares are at two fifty.",
+    ],
+)
+def test_scores_and_prices_are_no_times(text: str) -> None:
+    assert not [thing for thing in find_things(text) if thing.form is Form.TIME]
 
 
 async def test_the_model_reads_digits_of_several_words_at_once() -> None:
