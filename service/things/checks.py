@@ -28,7 +28,7 @@ _UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
 _UNIT_NAMES = re.compile(
     rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
 )
-# What a translation may write in digits, and is no number in words.
+# Words for numbers and amounts that a translation may write in digits.
 _AMOUNT_WORDS = re.compile(
     r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|no|last|decades?"
     r"|cent(?:ury|uries)|fortnights?|couple|pair|point|oh)\b"

@@ -6,20 +6,15 @@ import pytest
 
 from model.bundle.spans import Span
 from service.things.checks import added_numbers, flaws, is_plausible
-from service.things.edits import Edit, EditedText
 from service.things.messages import branches_of, messages_of
 from service.things.placing import tidied
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import has_runs, lost_run, own_run, surplus_run, without_run
-from service.things.scanned import ScannedSentence, TermRules
-from service.things.sentence_needs import thing_needs
-from service.things.spacing import in_style
+from service.things.scanned import TermRules
 from service.things.terms_translator import TermsTranslator
 from service.things.text_parts import parts_of
-from service.things.thing_forms import forms_of
 from service.things.things import Form, find_things
-from service.things.wanted import Candidate, Need, Needs
-from service.translation.links import Link
+from service.things.wanted import Candidate
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult, WarningKind
 from tests.unit.service.text.scripted_translator import FakeTranslator, stage
@@ -164,34 +159,6 @@ def test_forms_of_things(form: Form) -> None:
 )
 def test_things_by_their_neighbours(text: str, things: list[str]) -> None:
     assert [thing.text for thing in find_things(text)] == things
-
-
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("half past 6", "6:30 Uhr"),
-        ("Quarter to 8 p.m.", "19:45 Uhr"),
-        ("quarter to 1", "12:45 Uhr"),  # as the clock shows it, without am or pm
-        ("quarter past 12", "12:15 Uhr"),
-        ("quarter past 12 am", "0:15 Uhr"),
-        ("half past six", "6:30 Uhr"),
-        ("ten to six", "5:50 Uhr"),
-        ("twenty-five to one", "12:35 Uhr"),
-        ("six thirty", "6:30 Uhr"),
-        ("twelve forty-five", "12:45 Uhr"),
-        ("five forty-five in the evening", "17:45 Uhr"),
-        ("Half past twelve", "12:30 Uhr"),
-        ("a quarter to one", "12:45 Uhr"),
-        ("ten past three p.m.", "15:10 Uhr"),
-        ("a quarter to nine in the evening", "20:45 Uhr"),
-        ("half past two in the afternoon", "14:30 Uhr"),
-        ("twenty-five past eleven at night", "23:25 Uhr"),
-        ("half past one at night", "1:30 Uhr"),
-    ],
-)
-def test_parts_of_an_hour(text: str, written: str) -> None:
-    [thing] = find_things(f"It is {text}, he said")
-    assert forms_of(thing, "en", "de").right[0] == written
 
 
 def test_a_comma_beside_a_quotation_mark_is_not_doubled() -> None:
@@ -363,58 +330,3 @@ async def test_what_the_model_keeps_has_no_warning() -> None:
     results = await TermsTranslator(FakeTranslator(), rules, TranslatorLimits()).translate(texts)
     assert [each.text for each in results] == ["The dog runs 5 km.", "A Киев at 16:00.", "Plain."]
     assert not any(each.warnings for each in results)
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "expected"),
-    [
-        ("He paid at 4 pm.", "Er hat 16:00 bezahlt.", "Er hat 16:00 Uhr bezahlt."),
-        ("He paid at 4 pm.", "Er hat um 16 Uhr bezahlt.", "Er hat um 16 Uhr bezahlt."),
-        ("Meet me at 3:30 pm.", "Triff mich um 15:30.", "Triff mich um 15:30 Uhr."),
-        ("At 4 pm or later.", "Um 16:00 oder später.", "Um 16:00 Uhr oder später."),
-        ("At 4 pm", "Um 16:00\u00a0Uhr", "Um 16:00\u00a0Uhr"),
-        ("Go at 4:30 pm", "UM 16:30 UHR GEHEN", "UM 16:30 UHR GEHEN"),
-        ("4 pm", "16:00", "16:00"),
-        (
-            "At 4 pm, 5 pm and 6 pm.",
-            "Um 16:00, 17:00 und 18:00 Uhr.",
-            "Um 16:00, 17:00 und 18:00 Uhr.",
-        ),
-        ("At 4:30 pm it was 16:30.", "Um 16:30 Uhr war es 16:30.", "Um 16:30 Uhr war es 16:30."),
-        ("He drank 0.5 l of milk.", "Er trank 0,5l Milch.", "Er trank 0,5 l Milch."),
-        ("Between 5 km and 10 km.", "Von 5km und 10km.", "Von 5 km und 10 km."),
-        ("He ran 5 km.", "Er lief 5km weit.", "Er lief 5 km weit."),
-        ("He ran 5\u00a0km.", "Er lief 5km weit.", "Er lief 5\u00a0km weit."),
-        ("He ran 5km.", "Er lief 5km weit.", "Er lief 5km weit."),
-        ("A 5 % solution.", "Eine 5%ige Lösung.", "Eine 5%ige Lösung."),
-        ("A 5 GB file.", "Eine 5GB-Datei.", "Eine 5GB-Datei."),
-        ("He ran 5 km.", "Er lief fünf Kilometer.", "Er lief fünf Kilometer."),
-    ],
-)
-def test_correct_forms_become_better_ones(source: str, text: str, expected: str) -> None:
-    needs = thing_needs(source, find_things(source), "en", "de")
-    edits = list(needs.bettered(Candidate(text)))
-    assert EditedText(text, edits).text == expected
-    assert needs.missing(Candidate(expected)) == needs.missing(Candidate(text))
-
-
-def test_better_forms_are_of_one_language_and_leave_terms_alone() -> None:
-    text = "Es sind 5 % mehr."
-    english = thing_needs(text, find_things(text, language="de"), "de", "en")
-    assert not list(english.bettered(Candidate("It is 5% more.")))
-    source, target = "On the 5 km run.", "Beim 5km Lauf."
-    needs = thing_needs(source, find_things(source), "en", "de")
-    term = Needs({"5 km run": Need((Span(7, 15),), ("5km Lauf",))})
-    assert list(needs.bettered(Candidate(target))) == [Edit(Span(5, 8), "5 km")]
-    assert not list(needs.bettered(Candidate(target), term))
-
-
-def test_links_follow_a_better_form() -> None:
-    rules = TermRules("en", "de")
-    sentence = ScannedSentence.scanned("He paid at 4 pm today.", rules)
-    needs = thing_needs(sentence.text, sentence.things, "en", "de")
-    text = "Er zahlte um 16:00 heute."
-    links = [Link(Span(11, 15), Span(13, 18)), Link(Span(16, 21), Span(19, 24))]
-    found = in_style(sentence, Candidate(text, links), needs)
-    assert found.text == "Er zahlte um 16:00 Uhr heute."
-    assert [found.text[slice(*link.target)] for link in found.links] == ["16:00 Uhr", "heute"]
