@@ -20,7 +20,7 @@ from service.things.scanned import TermRules
 from service.things.terms_translator import TermsTranslator
 from service.things.things import Occurrences, ThingKind, find_things
 from service.translation.options import TranslateOptions, TranslatorLimits
-from service.translation.results import TextResult
+from service.translation.results import TextResult, WarningKind
 from service.translation.translator import StreamDelta
 from tests.factories import tiny_tokenizer
 from tests.unit.service.text.scripted_translator import (
@@ -55,8 +55,11 @@ def test_every_thing_is_in_the_translation_as_often_as_in_the_text(
         wanted = {each.text: (each.text,) for each in kept}
         # Parts of words too: an appended thing stands by itself.
         there, here = (Occurrences(t, wanted, wanted).spans for t in (text, result.text))
+        # One that lost its place may also be left within a word, where it is not seen.
+        placed = {w.text for w in result.warnings if w.kind is WarningKind.PLACE}
         for thing in wanted:
-            assert len(here[thing]) == len(there[thing])
+            surplus = len(here[thing]) - len(there[thing])
+            assert surplus == 0 or (surplus > 0 and thing in placed)
         for link in result.links:
             assert 0 <= link.source.start <= link.source.end <= len(text)
             assert 0 <= link.target.start <= link.target.end <= len(result.text)
