@@ -24,9 +24,14 @@ _EMPTY = re.compile(r"[<\[]([A-Za-z][\w-]{0,20})[^<>\[\]\n]{0,300}[>\]]\s{0,3}[<
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
 _NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|roubles?"
-_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
+_METRIC = (
+    r"(?:milli|[cz]enti|kilo|quadrat|kubik)*(?:met(?:er|re|ro)s?n?|m[èe]tres?|metri)|kilo(?:gramm?e?s?)?s?"
+    r"|gramm?e?s?|lit(?:er|re)s?n?"
+)
+_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|{_METRIC}|[$€£%])(?!\w)")
 _UNIT_NAMES = re.compile(
-    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
+    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|{_METRIC}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥"
+    r"|[mcdk]?m[²³]?|k?g|[mcd]?l|kph)(?![^\W\d_])"
 )
 # Words for numbers and amounts that a translation may write in digits.
 _AMOUNT_WORDS = re.compile(
@@ -89,7 +94,7 @@ def different_signs(source: str, text: str) -> str:
 
 
 def added_units(source: str, text: str) -> list[str]:
-    """A currency or percent sign of the translation, if it has more of these than the sentence."""
+    """A currency or a unit of the translation, if it has more of these than the sentence."""
     found = _UNITS.findall(text)
     return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from model.bundle.spans import Span
-from service.things.checks import added_numbers, flaws, is_plausible
+from service.things.checks import added_numbers, added_units, flaws, is_plausible
 from service.things.messages import branches_of, messages_of
 from service.things.placing import tidied
 from service.things.quotes import apostrophes_of, quotes_of
@@ -267,6 +267,23 @@ def test_numbers_that_a_sentence_does_not_have() -> None:
     assert not added_numbers("Nothing is known.", "7 Hunde.", [], [], "xx")
     twice = "Das 13. 13th Haus."
     assert added_numbers("The 13th house.", twice, [Span(4, 8)], [Span(4, 7)], "en") == ["13"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "added"),
+    [
+        ("It was 30 inches.", "Es waren 30 Zentimeter.", ["Zentimeter"]),
+        ("It is 6 yards long.", "Es ist 6 Meter lang.", ["Meter"]),
+        ("It has 5 percent.", "Es kostet 5 Euro.", []),  # one unit for another is not seen
+        ("It costs 5.", "Es kostet 5 Euro.", ["Euro"]),
+        ("It is 6 m long, 30cm high.", "Es ist 6 Meter lang, 30 Zentimeter hoch.", []),
+        ("A 5 kilometre run.", "Ein Lauf von 5 Kilometern.", []),
+        ("The room has 20 m².", "Das Zimmer hat 20 Quadratmeter.", []),
+        ("He drives 50 km/h.", "Er fährt 50 Kilometer pro Stunde.", []),
+    ],
+)
+def test_units_that_a_sentence_does_not_have(source: str, text: str, added: list[str]) -> None:
+    assert added_units(source, text) == added
 
 
 def test_plausible_lengths() -> None:
