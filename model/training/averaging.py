@@ -2,6 +2,7 @@
 
     python -m model.training.averaging RUN --output CHECKPOINT
     python -m model.training.averaging FOLDER FOLDER... --output CHECKPOINT
+    python -m model.training.averaging OLD NEW --share 0.15 --share 0.85 --output CHECKPOINT
 
 The first form takes a run's last checkpoints, also while the run goes on. `dragoman train`
 writes such a mean itself when it ends.
@@ -28,9 +29,12 @@ from model.training.run_state import recent_checkpoints
 
 
 def average_checkpoints(
-    folders: Sequence[Path],
+    folders: Sequence[Path], shares: Sequence[float] = ()
 ) -> tuple[dict[str, Tensor], AlignmentHead | None]:
     """The mean weights of the checkpoints in `folders`, and the head that all of them trained.
+
+    Args:
+        shares: the share of each checkpoint, in any unit; empty for equal ones.
 
     Returns:
         The state dict whose every entry is the mean; the alignment head, None unless every
@@ -38,20 +42,23 @@ def average_checkpoints(
 
     Raises:
         CheckpointError: a checkpoint cannot be read, or is not of the first one's network.
-        ValueError: there is no checkpoint.
+        ValueError: there is no checkpoint, or not one positive share for each.
     """
     if not folders:
         raise ValueError("no checkpoint to average")
+    shares = shares or [1.0] * len(folders)
+    if len(shares) != len(folders) or min(shares) <= 0:
+        raise ValueError(f"{len(folders)} checkpoints need as many shares above 0")
     first = load_checkpoint(folders[0])
-    total = {name: tensor.double() for name, tensor in first.model.state_dict().items()}
+    total = {name: shares[0] * tensor.double() for name, tensor in first.model.state_dict().items()}
     heads = {first.alignment_head}
-    for folder in folders[1:]:
+    for folder, share in zip(folders[1:], shares[1:], strict=True):
         checkpoint = load_checkpoint(folder)
         _check_alike(folders[0], first, folder, checkpoint)
         heads.add(checkpoint.alignment_head)
         for name, tensor in checkpoint.model.state_dict().items():
-            total[name] += tensor.double()
-    weights = {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+            total[name] += share * tensor.double()
+    weights = {name: (tensor / sum(shares)).float() for name, tensor in total.items()}
     return weights, first.alignment_head if len(heads) == 1 else None
 
 
@@ -65,17 +72,18 @@ def _check_alike(first_folder: Path, first: Checkpoint, folder: Path, other: Che
             raise CheckpointError(f"{folder}: another {field} than {first_folder}")
 
 
-def write_average(folders: Sequence[Path], output: Path) -> Checkpoint:
+def write_average(
+    folders: Sequence[Path], output: Path, shares: Sequence[float] = ()
+) -> Checkpoint:
     """Write the mean of checkpoints as a checkpoint in half precision, and return it.
 
     All but the weights comes from the last checkpoint; the provenance also counts the checkpoints
     (`averaged`).
 
     Raises:
-        CheckpointError: as `average_checkpoints`.
-        ValueError: there is no checkpoint.
+        CheckpointError, ValueError: as `average_checkpoints`.
     """
-    weights, head = average_checkpoints(folders)
+    weights, head = average_checkpoints(folders, shares)
     last = load_checkpoint(folders[-1])
     last.model.load_state_dict(weights)
     recipe = folders[-1] / RECIPE_FILE
@@ -98,6 +106,9 @@ def main(
         list[Path], typer.Argument(help="A run's folder, or two checkpoints and more.")
     ],
     output: Annotated[Path, typer.Option(help="The checkpoint to write.")],
+    share: Annotated[
+        list[float] | None, typer.Option(help="Share of each checkpoint; default: equal ones.")
+    ] = None,
     last: Annotated[
         int, typer.Option(help="Number of a run's last checkpoints; 0 takes all.", min=0)
     ] = 0,
@@ -106,7 +117,7 @@ def main(
     if len(folders) == 1:
         folders = recent_checkpoints(folders[0])[-last:]
     try:
-        written = write_average(folders, output)
+        written = write_average(folders, output, share or ())
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from exc
     typer.echo(f"{output}: the mean of {', '.join(folder.name for folder in folders)}")

@@ -52,6 +52,24 @@ def test_the_mean_keeps_what_the_last_one_says(tmp_path: Path, tokenizer: Tokeni
         assert torch.equal(tensor, expected[name].half().float()), name
 
 
+def test_checkpoints_may_have_shares(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folders = [save(tmp_path / str(seed), tokenizer, seed) for seed in (1, 2)]
+    app = typer.Typer()
+    app.command()(main)
+    arguments = [*map(str, folders), "--share", "3", "--share", "1", "--output"]
+    result = CliRunner().invoke(app, [*arguments, str(tmp_path / "mean")])
+    assert result.exit_code == 0, result.output
+    first, second = (load_checkpoint(folder).model.state_dict() for folder in folders)
+    for name, tensor in load_checkpoint(tmp_path / "mean").model.state_dict().items():
+        expected = (0.75 * first[name].double() + 0.25 * second[name].double()).half().float()
+        assert torch.allclose(tensor, expected, atol=1e-3, rtol=1e-3), name
+    for wrong in (["1"], ["1", "0"], ["1", "1", "1"]):
+        options = [part for share in wrong for part in ("--share", share)]
+        refused = CliRunner().invoke(app, [*map(str, folders), *options, "--output", "x"])
+        assert refused.exit_code == 2
+        assert "as many shares above 0" in refused.output
+
+
 def test_a_mean_of_one_is_the_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = save(tmp_path / "one", tokenizer, 1, dtype="fp16", trained_length=40)
     mean, one = write_average([folder], tmp_path / "mean"), load_checkpoint(folder)
