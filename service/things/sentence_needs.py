@@ -70,6 +70,7 @@ def thing_needs(
             repeats_words=not forms.is_exact and name not in terms,
             given=forms.given,
             is_capitals=same[0].form is Form.ACRONYM,
+            is_time=same[0].form is Form.TIME,
             better=forms.better,
             number=forms.number,
             digits=forms.digits,

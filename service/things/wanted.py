@@ -18,7 +18,6 @@ _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
 # Of a time: what says that "Uhr" stands elsewhere, or that the string is no time in a sentence.
 _TIME_BEFORE = re.compile(r"(?:\d|Uhr)(?:\s?[,/–—-]|\s(?:bis|und|oder))\s?$")
 _TIME_BEHIND = re.compile(r"\s*(?:uhr\b|h\b|(?:[,/–—-]|bis\b|und\b|oder\b)\s?\d)", re.IGNORECASE)
-_HOURS = " Uhr"
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -56,6 +55,7 @@ class Need:
         puts: the string to put for each place; empty for the first form.
         given: the string that the model reads instead; None for the string itself, or a stand-in.
         is_capitals: whether another word in capitals may take its place.
+        is_time: whether it is a time, which "Uhr" may already follow.
         written: spellings of the string in the sentence, if several: $5 and 5 $.
         better: better forms by correct ones.
         number: the number that the string says in words. The translation may have its own words.
@@ -70,6 +70,7 @@ class Need:
     puts: tuple[str, ...] = ()
     given: str | None = None
     is_capitals: bool = False
+    is_time: bool = False
     written: tuple[str, ...] = ()
     better: Mapping[str, str] = field(default_factory=dict)
     number: Number | None = None
@@ -247,7 +248,7 @@ class Needs:
                 form = text[slice(*span)]
                 put = need.better.get(form)
                 is_thing = form in self._needs or any(overlap(span, other) for other in taken)
-                if put is not None and not is_thing and _takes(text, span, put):
+                if put is not None and not is_thing and _takes(text, span, is_time=need.is_time):
                     yield Edit(span, put)
 
     def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
@@ -298,11 +299,11 @@ def paired(
     return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
 
 
-def _takes(text: str, span: Span, put: str) -> bool:
+def _takes(text: str, span: Span, *, is_time: bool) -> bool:
     """Whether a better form fits into its place in a text."""
     if text[span.end : span.end + 1].isalnum() or re.match(r"-\w", text[span.end :]):
         return False
-    if not put.endswith(_HOURS):
+    if not is_time:
         return True
     before = text[max(0, span.start - 12) : span.start]
     is_in_sentence = before.rstrip()[-1:].isalpha()
