@@ -600,8 +600,8 @@ class VerbatimOptions(_message.Message):
     """Such as (c) in a circle, currency signs, arrows, fractions, and raised and lowered digits."""
     numbers: _builtins.bool
     """Numbers in digits, with the separators of the target language: "1,250.50" is "1.250,50" in German.
-    A small number may become a word. Also times ("4 pm" is "16 Uhr" in German), amounts, and numbers with
-    a unit.
+    A small number may become a word. Also numbers in English and German words ("fifty-two" may become
+    "52"), times ("4 pm" is "16 Uhr" in German), amounts, and numbers with a unit.
     """
     identifiers: _builtins.bool
     """Codes of letters and digits, foo_bar, getName, #travel, --help, files, paths and host names."""
