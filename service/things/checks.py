@@ -28,14 +28,23 @@ _METRIC = (
     r"(?:milli|[cz]enti|kilo|quadrat|kubik)*(?:met(?:er|re|ro)s?n?|m[èe]tres?|metri)|kilo(?:gramm?e?s?)?s?"
     r"|gramm?e?s?|lit(?:er|re)s?n?"
 )
-_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|{_METRIC}|[$€£%])(?!\w)")
+# After a German number in words, too: "sechzig Meter".
+_NUMBER_BEFORE = (
+    r"(?:\d[ \u00a0]?|(?:zig|zehn|elf|zwölf|zwei|drei|vier|fünf|sechs|sieben|acht|neun)[ ])"
+)
+_UNITS = re.compile(rf"(?i){_NUMBER_BEFORE}({_NAMES}|{_METRIC}|[$€£%])(?!\w)|\d[ \u00a0]?(Uhr)\b")
 _UNIT_NAMES = re.compile(
     rf"(?i)(?<![^\W\d_])(?:{_NAMES}|{_METRIC}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥"
     r"|[mcdk]?m[²³]?|k?g|[mcd]?l|kph)(?![^\W\d_])"
 )
+# Of a sentence that may say a time.
+_HOURS = re.compile(
+    r"(?i)\b(?:at|by|until|till|before|after|since|from|to|around|about|past|between|o['’]clock|noon|midnight"
+    r"|hours?|hrs?|uhr|is|was)\b|\d\s?[ap]\.?\s?m\b|\d[:h]\d\d|h\b"
+)
 # Words for numbers and amounts that a translation may write in digits.
 _AMOUNT_WORDS = re.compile(
-    r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|no|last|decades?"
+    r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|decades?"
     r"|cent(?:ury|uries)|fortnights?|couple|pair|point|oh)\b"
 )
 
@@ -95,8 +104,11 @@ def different_signs(source: str, text: str) -> str:
 
 def added_units(source: str, text: str) -> list[str]:
     """A currency or a unit of the translation, if it has more of these than the sentence."""
-    found = _UNITS.findall(text)
-    return found[:1] if found and len(found) > len(_UNIT_NAMES.findall(source)) else []
+    found = [unit or hour for unit, hour in _UNITS.findall(text)]
+    if "Uhr" in found and _HOURS.search(source) is None:
+        return ["Uhr"]
+    units = [unit for unit in found if unit != "Uhr"]
+    return units[:1] if len(units) > len(_UNIT_NAMES.findall(source)) else []
 
 
 def added_numbers(

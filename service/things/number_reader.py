@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from text_to_num import find_numbers
 
@@ -21,6 +21,10 @@ _AND = frozenset(["and", "und"])
 _BETWEEN = frozenset(["between", "zwischen"])
 _SCALES = ("hundred", "thousand", "million", "billion", "hundert", "tausend")
 _WORDS_BETWEEN = 6
+_OF_MILLIONS = re.compile(
+    r"(?:(.*\S)\s)?(?:[mb]illion|billionen|millionen|milliarden?)", re.IGNORECASE
+)
+_MILLION = 10**6
 _GROUPED = 10**4
 _LARGEST = 10**15
 _DECIMALS = 6
@@ -35,14 +39,18 @@ class Number:
     Attributes:
         value: the number.
         is_ordinal: whether it is one as "twenty-first".
+        spelled: its digits, if they are said one by one: 0171.
     """
 
     value: float
     is_ordinal: bool = False
+    spelled: str = ""
 
     @property
     def digits(self) -> str:
         """The number in digits, as English writes it: 1984, 120,000, -2.5, 21st."""
+        if self.spelled:
+            return self.spelled
         if self.value % 1:
             return f"{self.value:,.{_DECIMALS}f}".rstrip("0")
         digits = f"{self.value:,.0f}" if abs(self.value) >= _GROUPED else f"{self.value:.0f}"
@@ -61,6 +69,8 @@ class Number:
     @property
     def is_simple(self) -> bool:
         """Whether the number is one word in most languages, which models know."""
+        if self.spelled:
+            return False
         return self.value in range(21) or self.value in (*range(30, 100, 10), 100, 1000)
 
     @property
@@ -165,8 +175,19 @@ def readings(text: str, language: str) -> list[Reading]:
             span = Span(matches[first].start(), span.end)
         start = matches[first - 1].start() if first else span.start
         previous = words[first - 1] if first else ""
-        found.append(Reading(span, number, text[slice(*span)].lower(), previous, start))
+        reading = Reading(span, number, text[slice(*span)].lower(), previous, start)
+        found += _counted(text, reading, language)
     return found
+
+
+def _counted(text: str, one: Reading, language: str) -> list[Reading]:
+    """The number of millions, of which models know the word; other numbers as they are."""
+    match = _OF_MILLIONS.fullmatch(text, *one.span)
+    if match is None or one.number.value % _MILLION:
+        return [one]
+    count = number_of(match[1], language) if match[1] else None
+    span = Span(*match.span(1))
+    return [replace(one, span=span, number=count, said=match[1].lower())] if count else []
 
 
 def _links_numbers(words: list[str], index: int) -> bool:

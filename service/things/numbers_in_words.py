@@ -5,7 +5,9 @@ Numbers up to twelve are words like others: "two" can be "both".
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 from model.bundle.spans import Span
 from service.things.number_reader import (
@@ -28,6 +30,12 @@ _PARTS = {
     ),
     "de": ("zehn", "zwanzig", "ßig", "zig", "hundert", "tausend", "minus", "komma"),
 }
+_DIGITS_SAID = {
+    "en": ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    "de": ("null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"),
+}
+_ALL_DIGITS = frozenset(word for words in _DIGITS_SAID.values() for word in words)
+_WORD = re.compile(r"\w+")
 _CENTURIES = {"seventeen": "17", "eighteen": "18", "nineteen": "19"}
 _DECADES = {
     **{"twenties": "20", "thirties": "30", "forties": "40", "fifties": "50"},
@@ -48,8 +56,16 @@ _ARTICLES = frozenset(["a", "an"])
 _SCALES = frozenset(["hundred", "thousand", "hundert", "tausend"])
 _PARTS_OF_ONE = frozenset(["half", "quarter", "halbe", "halb", "viertel"])
 _PLURALS = ("reds", "ands", "ions", "ths")
+_LEAST_DIGITS = 4  # one two three!
+_MOST_DIGITS = 32
+_BEFORE_CODES = frozenset(
+    [
+        *("code", "pin", "number", "dial", "extension", "room", "is", "locker", "flight", "press"),
+        *("nummer", "wähle", "ist", "zimmer", "durchwahl"),
+    ]
+)
+_LARGEST_ORDINAL = 10**6
 _LARGEST_WORD = 12
-_MILLION = 10**6
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
 # "Thirty-second" can be half a minute. These say that it is a number.
 _AFTER_ORDINALS = frozenset(
@@ -59,6 +75,11 @@ _AFTER_ORDINALS = frozenset(
     ]
 )
 _SUPERLATIVE = re.compile(r"\w{2,}est|most|worst|last")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
+    *("october", "november", "december"),
+)
+_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b", re.IGNORECASE)
 _BEFORE_YEARS = frozenset(
     [
         *(
@@ -76,16 +97,20 @@ _BEFORE_YEARS = frozenset(
             "late",
         ),
         *("early", "mid", "around", "about", "circa", "summer", "spring", "autumn", "winter"),
-        *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
-        *("october", "november", "december", "between", "and", "to", "or"),
+        *(*_MONTHS, "between", "and", "to", "or"),
     ]
 )
 
 
 def may_have(text: str, language: str) -> bool:
     """Whether a text may have a number in words: a fast scan."""
-    parts = _PARTS.get(subtag(language), ())
-    return any(map(text.lower().__contains__, parts))
+    language, lower = subtag(language), text.lower()
+    if any(map(lower.__contains__, _PARTS.get(language, ()))):
+        return True
+    digits = _DIGITS_SAID.get(language, ())
+    return not _ALL_DIGITS.isdisjoint(lower.split()) and any(
+        one in digits and other in digits for one, other in itertools.pairwise(_WORD.findall(lower))
+    )
 
 
 def decade_of(text: str) -> str:
@@ -99,15 +124,22 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
     """The numbers in words of a sentence that a translation has to keep, with their places.
 
     These are numbers above twelve, with a minus or with a fraction, and English ordinals from
-    "fourth" on. Millions, and what may be no number ("fifty-fifty", "three to four hundred"), are
-    left out.
+    "fourth" on, and digits that are said one by one. Of millions, their number is kept. What may be
+    no number ("fifty-fifty", "three to four hundred") is left out.
     """
     language = subtag(language)
     found: list[tuple[Span, Number]] = []
     read = readings(text, language)
     before, index = None, 0
     while index < len(read):
-        one, other = read[index], read[index + 1] if index + 1 < len(read) else None
+        one, rest = read[index], read[index : index + _MOST_DIGITS]
+        least = _LEAST_DIGITS - (one.previous in _BEFORE_CODES)
+        if (run := _digits_said(text, rest, language, least)) is not None:
+            found.append(run)
+            index += sum(each.span.start < run[0].end for each in rest)
+            before = None
+            continue
+        other = read[index + 1] if index + 1 < len(read) else None
         if other is not None and _are_one(text, one, other):
             found += _joined(text, one, other)
             index += 1
@@ -116,18 +148,36 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
         before = read[index]
         index += 1
     # Some numbers are others without the words around.
-    return [(s, number) for s, number in found if number_of(text[slice(*s)], language) == number]
+    return [(s, number) for s, number in found if number_said(text[slice(*s)], language) == number]
+
+
+def number_said(text: str, language: str) -> Number | None:
+    """The number that a string of a sentence says; None if it says none, or several."""
+    read = readings(text, language)
+    run = _digits_said(text, read, subtag(language), _LEAST_DIGITS - 1) if read else None
+    return run[1] if run else number_of(text, language)
+
+
+def _digits_said(
+    text: str, read: Sequence[Reading], language: str, least: int
+) -> tuple[Span, Number] | None:
+    """Digits that are said one by one, from the first of some numbers on: zero one seven one."""
+    words, digits, end = _DIGITS_SAID.get(language, ()), "", read[0].span.start
+    for one in read:
+        said = one.said.split()
+        if not all(word in words for word in said) or text[end : one.span.start].strip(" "):
+            break
+        digits += "".join(str(words.index(word)) for word in said)
+        end = one.span.end
+    if len(digits) < least:
+        return None
+    return Span(read[0].span.start, end), Number(float(digits), spelled=digits)
 
 
 def _is_kept(text: str, one: Reading, language: str) -> bool:
     number, size, after = one.number, abs(one.number.value), _word_after(text, one)
     is_bare = one.said in _SCALES and (language != "en" or one.previous not in _ARTICLES)
-    if (
-        is_bare
-        or one.previous in _PARTS_OF_ONE
-        or one.said.endswith(_PLURALS)
-        or size % _MILLION == 0
-    ):
+    if is_bare or one.previous in _PARTS_OF_ONE or one.said.endswith(_PLURALS):
         return False  # a few thousand, one and a half thousand, thousands
     if number.is_ordinal:
         return _is_kept_ordinal(one, language, after)
@@ -137,6 +187,8 @@ def _is_kept(text: str, one: Reading, language: str) -> bool:
 
 
 def _is_kept_ordinal(one: Reading, language: str, after: str) -> bool:
+    if one.number.value >= _LARGEST_ORDINAL:
+        return False  # the hundred millionth
     if language != "en":
         return one.number.value > _LARGEST_WORD  # the German "achte" is a verb, too
     # The first three have other meanings: a third party.
@@ -173,10 +225,10 @@ def _are_one(text: str, one: Reading, other: Reading) -> bool:
 
 
 def _joined(text: str, one: Reading, other: Reading) -> list[tuple[Span, Number]]:
-    """The kept part of two numbers side by side: a year, or the number of millions."""
+    """The year that two numbers side by side say; nothing if they may say something else."""
     year = joined_year(text, one, other)
-    if year is not None and one.number.value >= 15 and one.previous in _BEFORE_YEARS:
+    is_date = one.previous == "," and _MONTH.search(text, 0, one.span.start) is not None
+    if year is not None and one.number.value >= 15 and (is_date or one.previous in _BEFORE_YEARS):
         is_compound = text[other.span.end : other.span.end + 1] == "-"
         return [] if is_compound else [(Span(one.span.start, other.span.end), year)]
-    is_scaled = one.number.value % 1 != 0 and other.number.value >= _MILLION
-    return [(one.span, one.number)] if is_scaled else []  # 2.5 million
+    return []

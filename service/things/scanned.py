@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from service.glossaries.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.things.checks import different_signs
+from service.things.estimates import is_estimate
 from service.things.letter_case import LetterCase, letter_case
 from service.things.quotes import Quote, apostrophes_of, quotes_of
 from service.things.runs import has_runs
@@ -69,7 +70,8 @@ class ScannedSentence:
         if has_any or sentence.case is not LetterCase.USUAL:
             return sentence
         has_sign = "…" in text or different_signs(text, "")
-        return sentence if rules.kinds and (has_sign or has_runs(text)) else None
+        needs_care = has_sign or has_runs(text) or is_estimate(text)
+        return sentence if rules.kinds and needs_care else None
 
     @classmethod
     def scanned(cls, text: str, rules: TermRules) -> ScannedSentence:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
-from service.things.number_reader import number_of
+from service.things.numbers_in_words import number_said
 from service.things.thing_forms import forms_of
 from service.things.things import Form, Thing
 from service.things.times import writes_24_hours
@@ -86,7 +86,7 @@ def _is_left_to_the_model(thing: Thing, source: str, target: str) -> bool:
     if thing.form is Form.TIME:
         return not writes_24_hours(target)
     if thing.form is Form.NUMBER_IN_WORDS:  # "le vingt mai", "XVIIIe siècle"
-        number = number_of(thing.text, source)
+        number = number_said(thing.text, source)
         return number is None or (number.is_ordinal and language not in ("de", "en"))
     return thing.form in (Form.AGE, Form.DECADE) and language != "de"
 

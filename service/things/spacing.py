@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from model.bundle.spans import Span
 from service.things.edits import Edit
+from service.things.estimates import estimated
 from service.things.placing import edited
 from service.things.scanned import ScannedSentence
 from service.things.things import Form, Thing
@@ -99,7 +100,7 @@ def invented_spaces(source: str, target: str) -> list[Edit]:
 def in_style(
     sentence: ScannedSentence, candidate: Candidate, needs: Needs, *kept: Needs
 ) -> Candidate:
-    """A translation with the better of correct forms, and with the spaces of its sentence.
+    """A translation with the better of correct forms, and the spaces and estimates of its sentence.
 
     Args:
         sentence: a sentence.
@@ -109,6 +110,7 @@ def in_style(
     """
     candidate = needs.with_spaces(candidate, sentence.text)
     candidate = edited(candidate, list(needs.bettered(candidate, *kept)))
+    candidate = edited(candidate, estimated(sentence.text, candidate.text, needs.target))
     things = [thing.span for thing in sentence.things]
     return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from model.bundle.spans import Span
 from service.common.scanning import matches
 from service.things.edits import Edit, EditedText
+from service.things.estimates import may_have_estimates
 from service.things.letter_case import may_be_unusual
 from service.things.messages import messages_of
 from service.things.patterns import ATOMIC
@@ -71,7 +72,8 @@ def may_need_care(text: str, rules: TermRules) -> bool:
 
 
 def _may_have_any(text: str, language: str) -> bool:
-    return may_have_things(text, language) or may_have_quotes(text) or "…" in text
+    has_any = may_have_things(text, language) or may_have_quotes(text) or "…" in text
+    return has_any or may_have_estimates(text)
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:

@@ -166,7 +166,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         digits = numbers_in_words.decade_of(text)
         return ThingForms(_age(digits), (digits,), is_exact=False, digits=digits)
     if thing.form is Form.NUMBER_IN_WORDS:
-        number = number_reader.number_of(text, source)
+        number = numbers_in_words.number_said(text, source)
         assert number is not None, "it is a number in words"
         return _number_in_words(number, source, target)
     if thing.form is Form.NUMBER:

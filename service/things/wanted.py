@@ -101,7 +101,7 @@ class Needs:
 
     def __init__(self, needs: dict[str, Need], text: str | None = None, target: str = "") -> None:
         self._needs = needs
-        self._target = target
+        self.target = target
         self._numbers = {need.number: name for name, need in needs.items() if need.number}
         self._wanted = {name: need.forms for name, need in needs.items()}
         self._parts: frozenset[str] = frozenset()  # of words: "%s" of "%s4"
@@ -152,8 +152,8 @@ class Needs:
         text = candidate.text
         if text not in self._found:
             found = Occurrences(text, self._wanted, self._parts).spans
-            if self._numbers and are_read_in(self._target):
-                for span, number in numbers_in(text, self._target):
+            if self._numbers and are_read_in(self.target):
+                for span, number in numbers_in(text, self.target):
                     if number in self._numbers:
                         name = self._numbers[number]
                         found[name] = sorted([*found[name], span])

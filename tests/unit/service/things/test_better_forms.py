@@ -1,4 +1,5 @@
-"""Times in words, and better forms of times and units."""
+"""Times in words, better forms of times and units, and estimates."""
+# ruff: noqa: E501 - cases are easier to read in one line each
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import pytest
 
 from model.bundle.spans import Span
 from service.things.edits import Edit, EditedText
+from service.things.estimates import estimated
 from service.things.scanned import ScannedSentence, TermRules
 from service.things.sentence_needs import thing_needs
 from service.things.spacing import in_style
@@ -13,6 +15,7 @@ from service.things.thing_forms import forms_of
 from service.things.things import find_things
 from service.things.wanted import Candidate, Need, Needs
 from service.translation.links import Link
+from tests.unit.service.text.scripted_translator import FakeTranslator, stage
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,27 @@ def test_links_follow_a_better_form() -> None:
     found = in_style(sentence, Candidate(text, links), needs)
     assert found.text == "Er zahlte um 16:00 Uhr heute."
     assert [found.text[slice(*link.target)] for link in found.links] == ["16:00 Uhr", "heute"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("About 50 people came.", "Über 50 Menschen kamen.", "Etwa 50 Menschen kamen."),
+        ("Around six people died.", "Um sechs Menschen starben.", "Etwa sechs Menschen starben."),
+        ("About ninety-two percent agreed.", "Über 92 Prozent stimmten zu.", "Etwa 92 Prozent stimmten zu."),
+        ("About a thousand came.", "Über tausend kamen.", "Etwa tausend kamen."),
+        ("About 50 people came.", "Rund 50 Menschen kamen.", "Rund 50 Menschen kamen."),
+        ("Over 50 people came.", "Über 50 Menschen kamen.", "Über 50 Menschen kamen."),
+        ("About the dog.", "Über den Hund.", "Über den Hund."),
+        ("About it we know nothing.", "Über es wissen wir nichts.", "Über es wissen wir nichts."),
+    ],
+)  # fmt: skip
+def test_an_estimate_stays_one(source: str, text: str, expected: str) -> None:
+    assert EditedText(text, estimated(source, text, "de")).text == expected
+    assert not estimated(source, text, "fr")
+
+
+async def test_sentences_without_things_are_estimates_too() -> None:
+    below = FakeTranslator(words={"About": "Über"})
+    [result] = await stage(below, letter_case=False).translate(["About six came. About it."])
+    assert result.text == "Etwa six came. Über it."

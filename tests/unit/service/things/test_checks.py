@@ -274,6 +274,11 @@ def test_numbers_that_a_sentence_does_not_have() -> None:
     [
         ("It was 30 inches.", "Es waren 30 Zentimeter.", ["Zentimeter"]),
         ("It is 6 yards long.", "Es ist 6 Meter lang.", ["Meter"]),
+        ("It is sixty feet deep.", "Es ist sechzig Meter tief.", ["Meter"]),
+        ("It costs $3.89 a litre.", "Es kostet $3,89 Uhr.", ["Uhr"]),
+        ("Come at seven.", "Komm um 7 Uhr.", []),
+        ("It is half past six.", "Es ist 6:30 Uhr.", []),
+        ("Closed 9 am", "Geschlossen 9 Uhr", []),
         ("It has 5 percent.", "Es kostet 5 Euro.", []),  # one unit for another is not seen
         ("It costs 5.", "Es kostet 5 Euro.", ["Euro"]),
         ("It is 6 m long, 30cm high.", "Es ist 6 Meter lang, 30 Zentimeter hoch.", []),
