@@ -58,48 +58,27 @@ _PARTS_OF_ONE = frozenset(["half", "quarter", "halbe", "halb", "viertel"])
 _PLURALS = ("reds", "ands", "ions", "ths")
 _LEAST_DIGITS = 4  # one two three!
 _MOST_DIGITS = 32
-_BEFORE_CODES = frozenset(
-    [
-        *("code", "pin", "number", "dial", "extension", "room", "is", "locker", "flight", "press"),
-        *("nummer", "wähle", "ist", "zimmer", "durchwahl"),
-    ]
+_CODES = (
+    "code pin number dial extension room is locker flight press nummer wähle ist zimmer durchwahl"
 )
+_BEFORE_CODES = frozenset(_CODES.split())
 _LARGEST_ORDINAL = 10**6
 _LARGEST_WORD = 12
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
 # "Thirty-second" can be half a minute. These say that it is a number.
-_AFTER_ORDINALS = frozenset(
-    [
-        *("of", "century", "birthday", "anniversary", "street", "floor", "day", "year", "time"),
-        *("place", "edition", "president", "chapter", "season", "round"),
-    ]
+_COUNTED = (
+    "of century birthday anniversary street floor day year time place edition president chapter"
+    " season round"
 )
+_AFTER_ORDINALS = frozenset(_COUNTED.split())
 _SUPERLATIVE = re.compile(r"\w{2,}est|most|worst|last")
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
-    *("october", "november", "december"),
+_MONTHS = "january february march april may june july august september october november december"
+_MONTH = re.compile(rf"\b(?:{_MONTHS.replace(' ', '|')})\b", re.IGNORECASE)
+_YEARS = (
+    "in since year of by until till from before after between and to or late early mid around about"
+    " circa spring summer autumn winter"
 )
-_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b", re.IGNORECASE)
-_BEFORE_YEARS = frozenset(
-    [
-        *(
-            "",
-            "in",
-            "since",
-            "year",
-            "of",
-            "by",
-            "until",
-            "till",
-            "from",
-            "before",
-            "after",
-            "late",
-        ),
-        *("early", "mid", "around", "about", "circa", "summer", "spring", "autumn", "winter"),
-        *(*_MONTHS, "between", "and", "to", "or"),
-    ]
-)
+_BEFORE_YEARS = frozenset(["", *_YEARS.split(), *_MONTHS.split()])  # "": at the beginning
 
 
 def may_have(text: str, language: str) -> bool:
