@@ -11,7 +11,7 @@ from service.glossaries.glossary import TermMatch
 from service.things.numbers_in_words import number_said
 from service.things.thing_forms import forms_of
 from service.things.things import Form, Thing
-from service.things.times import writes_24_hours
+from service.things.times import is_converted
 from service.things.wanted import Need, Needs
 
 # $5 and 5 $, fifteen and 15: counted together.
@@ -84,7 +84,7 @@ def _is_left_to_the_model(thing: Thing, source: str, target: str) -> bool:
         return False
     language = target.split("-")[0].lower()
     if thing.form is Form.TIME:
-        return not writes_24_hours(target)
+        return not is_converted(thing.text, target)
     if thing.form is Form.NUMBER_IN_WORDS:  # "le vingt mai", "XVIIIe siècle"
         number = number_said(thing.text, source)
         return number is None or (number.is_ordinal and language not in ("de", "en"))

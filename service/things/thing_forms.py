@@ -206,7 +206,7 @@ def _time(text: str, target: str) -> ThingForms:
         return ThingForms(
             (f"{number} Uhr", *_spelled(number, target, " Uhr"), text), is_exact=False
         )
-    if parsed is None or not times.writes_24_hours(target):
+    if parsed is None or not times.is_converted(text, target):
         return ThingForms((text,))
     wrong = times.other_hours(parsed.times[0], target) if len(parsed.times) == 1 else ()
     right = (*parsed.forms(target), text)

@@ -212,7 +212,7 @@ def find_things(
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, _spans(SOUND, text), text)
     if ThingKind.NUMBER in kinds and may_say_times(text, language):
-        spans = (_without_stop(span, text) for span in times_in_words(text))
+        spans = (_without_stop(span, text) for span in times_in_words(text, language))
         found = _merged(found, Form.TIME, spans, text)
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
         found = _merged(found, Form.TIME, _spans(_NOON, text), text)

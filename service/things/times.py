@@ -1,4 +1,4 @@
-"""Times of the twelve-hour clock, as other languages write them."""
+"""Times of the twelve-hour clock and in words, as other languages write them."""
 
 from __future__ import annotations
 
@@ -64,6 +64,36 @@ _MINUTES = {
 _HOUR_AND_MINUTES = re.compile(
     rf"({_HOURS_SAID})\s({_MINUTES_SAID})(\s?[ap]\.?\s?m\.?|\s(?:in\sthe|at)\s\w+)?", re.IGNORECASE
 )
+_STUNDEN = [
+    "eins",
+    "zwei",
+    "drei",
+    "vier",
+    "fünf",
+    "sechs",
+    "sieben",
+    "acht",
+    "neun",
+    "zehn",
+    "elf",
+    "zwölf",
+]
+_AROUND = "|".join(rf"(?<=\b{word}\s)" for word in ("um", "bis", "gegen", "ist", "ab"))
+_GERMAN = (
+    r"(?<!\w)(?:(?P<part>(?:drei\s?)?viertel)\s(?:(?P<side>vor|nach)\s)?"
+    r"|(?:(?P<minutes>fünf|zehn)\s(?:Minuten\s)?(?P<beside>vor|nach)\s)?(?P<half>halb)\s"
+    r"|%s(?P<past>fünf|zehn|zwanzig)\s(?:Minuten\s)?(?P<where>vor|nach)\s)"
+    rf"(?P<hour>{'|'.join(_STUNDEN)})(?!\w)"
+)
+_GERMAN_TIME = re.compile(_GERMAN % "", re.IGNORECASE)
+_GERMAN_TIMES = re.compile(_GERMAN % f"(?:{_AROUND})", re.IGNORECASE)
+_MINUTEN = {"fünf": 5, "zehn": 10, "zwanzig": 20}
+_PARTS_OF_GERMAN_TIMES = (
+    "halb ",
+    "viertel ",
+    *(f"{m} {w}" for m in _MINUTEN for w in ("vor ", "nach ", "minuten ")),
+)
+_PARTS_OF_SAID_TIMES = {"en": _PARTS_OF_TIMES, "de": _PARTS_OF_GERMAN_TIMES}
 _NOON = re.compile(r"(?:12(?:[:.]00)?\s)?(noon|midnight)")
 _HOURS_IN_DIGITS = re.compile(r"(\d\d)(\d\d)\s(?:hours|hrs)")
 _DIGITS_ONLY = "bg cs da el es et fi hr hu it lt lv nb nn no pl pt ro ru sk sl sr sv tr uk"
@@ -73,6 +103,7 @@ _FORMATS = {
     "fr": ("{h} h", "{h} h {m}"),
     "nl": ("{h} uur", "{h}:{m} uur"),
     **dict.fromkeys(_DIGITS_ONLY.split(), ("{h}:{m}", "{h}:{m}")),
+    "en": ("{h}:{m}", "{h}:{m}"),  # of German times in words
 }
 _LINKS = {
     "de": {"to": "bis", "until": "bis", "till": "bis", "and": "und", "or": "oder"},
@@ -91,12 +122,12 @@ _NOONS = {
     "it": ("mezzogiorno", "mezzanotte"),
     "nl": ("middag", "middernacht"),
 }
-_GERMAN = """
+_HOURS_IN_GERMAN = """
 zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
 vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
 zweiundzwanzig dreiundzwanzig
 """
-_HOURS = _GERMAN.split()
+_HOURS = _HOURS_IN_GERMAN.split()
 
 
 @dataclass(frozen=True)
@@ -232,6 +263,8 @@ def _in_words(text: str) -> ClockTime | None:
         past = 60 * whole.hour + (minutes if match[2].lower() == "past" else -minutes)
         hour = past // 60 % 24
         return ClockTime(hour if hour or match[4] else 12, past % 60)
+    if match := _GERMAN_TIME.fullmatch(text):
+        return _in_german(match)
     if match := _HOUR_AND_MINUTES.fullmatch(text):
         hour = _HOUR_WORDS.index(match[1].lower()) + 1
         return _clock(hour, _MINUTES[match[2].lower()], _half_of(match[3], hour))
@@ -240,6 +273,27 @@ def _in_words(text: str) -> ClockTime | None:
         return None
     hour = int(match[1])
     return _clock(hour, int(match[2] or 0), _half_of(match[3], hour))
+
+
+def _in_german(match: re.Match[str]) -> ClockTime:
+    """A German time in words: halb zehn is 9:30, Viertel nach acht 8:15, dreiviertel acht 7:45."""
+    hour = 60 * (_STUNDEN.index(match["hour"].lower()) + 1)
+    if part := match["part"]:
+        quarters = 45 if part.lower().startswith("drei") else 15
+        if match["side"]:
+            past = quarters if match["side"].lower() == "nach" else -quarters
+        else:  # Viertel acht is 7:15.
+            past = quarters - 60
+    else:
+        said, side = (
+            (match["minutes"], match["beside"])
+            if match["half"]
+            else (match["past"], match["where"])
+        )
+        past = _MINUTEN[said.lower()] if said else 0
+        past = (past if (side or "").lower() != "vor" else -past) - (30 if match["half"] else 0)
+    total = (hour + past) % (12 * 60)
+    return ClockTime(total // 60 or 12, total % 60)
 
 
 def _half_of(part: str | None, hour: int) -> str:
@@ -255,12 +309,16 @@ def _half_of(part: str | None, hour: int) -> str:
 
 
 def may_say_times(text: str, language: str) -> bool:
-    """Whether a text may have times in English words: a fast scan."""
-    return _subtag(language) == "en" and any(map(text.lower().__contains__, _PARTS_OF_TIMES))
+    """Whether a text may have times in English or German words: a fast scan."""
+    parts = _PARTS_OF_SAID_TIMES.get(_subtag(language), ())
+    return any(map(text.lower().__contains__, parts))
 
 
-def times_in_words(text: str) -> Iterator[Span]:
-    """The places of English times without a digit, such as "half past six"."""
+def times_in_words(text: str, language: str) -> Iterator[Span]:
+    """The places of English or German times without a digit: half past six, halb sieben."""
+    if _subtag(language) == "de":
+        yield from (Span(*match.span()) for match in _GERMAN_TIMES.finditer(text))
+        return
     has_other = _NO_TIMES.search(text) is not None
     for match in _TIME_IN_WORDS.finditer(text):
         said = match.group().lower()
@@ -268,8 +326,13 @@ def times_in_words(text: str) -> Iterator[Span]:
             yield Span(*match.span())
 
 
-def writes_24_hours(target: str) -> bool:
-    """Whether times are converted for a language; elsewhere they stay as in the text."""
+def is_converted(text: str, target: str) -> bool:
+    """Whether a time is converted for a language; elsewhere it stays as in the text.
+
+    English keeps "4 pm" of other languages' texts, and gets their times in words as digits.
+    """
+    if _subtag(target) == "en" and any(map(str.isdigit, text)):
+        return False
     return _subtag(target) in _FORMATS
 
 

@@ -47,6 +47,41 @@ def test_parts_of_an_hour(text: str, written: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("halb zehn", "9:30"),
+        ("halb eins", "12:30"),
+        ("fünf nach halb sechs", "5:35"),
+        ("zehn vor halb eins", "12:20"),
+        ("Viertel nach sieben", "7:15"),
+        ("Viertel vor eins", "12:45"),
+        ("Viertel acht", "7:15"),
+        ("dreiviertel acht", "7:45"),
+        ("zwanzig nach zwölf", "12:20"),
+        ("fünf Minuten vor zwölf", "11:55"),
+    ],
+)
+def test_german_times_in_words(text: str, written: str) -> None:
+    [thing] = find_things(f"Er kam um {text}, sagte sie.", language="de")
+    assert thing.text == text
+    assert forms_of(thing, "de", "en").right[0] == written
+    assert forms_of(thing, "de", "en").given == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Ein halb verbranntes Ei.", "Er ging vor zehn nach Hause.", "Drei viertel der Leute."],
+)
+def test_other_german_words_are_no_times(text: str) -> None:
+    assert not find_things(text, language="de")
+
+
+def test_english_keeps_the_twelve_hour_clock_of_other_texts() -> None:
+    [thing] = find_things("Um 4 pm, sagte er.", language="de")
+    assert forms_of(thing, "de", "en").right == ("4 pm",)
+
+
+@pytest.mark.parametrize(
     ("source", "text", "expected"),
     [
         ("He paid at 4 pm.", "Er hat 16:00 bezahlt.", "Er hat 16:00 Uhr bezahlt."),
