@@ -23,25 +23,27 @@ _GLUED = re.compile(r"\)[^\W\d_]")
 _EMPTY = re.compile(r"[<\[]([A-Za-z][\w-]{0,20})[^<>\[\]\n]{0,300}[>\]]\s{0,3}[<\[]/\1[>\]]")
 _TOKEN = re.compile(r"\w++")
 _DIGITS = re.compile(r"(?<![\w.,:])\d++(?:[.,:]\d++)*+")
-_NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|roubles?"
+_NAMES = r"dollars?|euros?|pfund|pounds?|prozent|per\s?cent|francs?|franken|yen|rubel|rou?bles?"
 _METRIC = (
     r"(?:milli|[cz]enti|kilo|quadrat|kubik)*(?:met(?:er|re|ro)s?n?|m[èe]tres?|metri)|kilo(?:gramm?e?s?)?s?"
     r"|gramm?e?s?|lit(?:er|re)s?n?"
 )
-# After a German number in words, too: "sechzig Meter".
-_NUMBER_BEFORE = (
-    r"(?:\d[ \u00a0]?|(?:zig|zehn|elf|zwölf|zwei|drei|vier|fünf|sechs|sieben|acht|neun)[ ])"
-)
-_UNITS = re.compile(rf"(?i){_NUMBER_BEFORE}({_NAMES}|{_METRIC}|[$€£%])(?!\w)|\d[ \u00a0]?(Uhr)\b")
+_UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
 _UNIT_NAMES = re.compile(
-    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|{_METRIC}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥"
-    r"|[mcdk]?m[²³]?|k?g|[mcd]?l|kph)(?![^\W\d_])"
+    rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
 )
-# Of a sentence that may say a time.
-_HOURS = re.compile(
-    r"(?i)\b(?:at|by|until|till|before|after|since|from|to|around|about|past|between|o['’]clock|noon|midnight"
-    r"|hours?|hrs?|uhr|is|was)\b|\d\s?[ap]\.?\s?m\b|\d[:h]\d\d|h\b"
+_PRICE_AS_TIME = re.compile(r"[$€£]\s?\d[\d.,]*\s(Uhr)\b")
+# After a German number in words, too: "sechzig Meter".
+_METRIC_UNITS = re.compile(
+    r"(?i)(?:\d[ \u00a0]?|(?:zig|zehn|elf|zwölf|zwei|drei|vier|fünf|sechs|sieben|acht|neun)[ ])"
+    rf"({_METRIC})(?!\w)"
 )
+_METRIC_NAMES = re.compile(
+    rf"(?i){_METRIC}|(?<![^\W\d_])(?:[mcdk]?ms?[²³]?|sqk?m|cbm|cc|k|k?gs?m?s?|gr|[mcd]?ls?|ltrs?|mtrs?"
+    r"|k[mp]p?h|klicks?)(?![^\W\d_])"
+)
+
+
 # Words for numbers and amounts that a translation may write in digits.
 _AMOUNT_WORDS = re.compile(
     r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|decades?"
@@ -102,13 +104,22 @@ def different_signs(source: str, text: str) -> str:
     return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
 
 
-def added_units(source: str, text: str) -> list[str]:
-    """A currency or a unit of the translation, if it has more of these than the sentence."""
-    found = [unit or hour for unit, hour in _UNITS.findall(text)]
-    if "Uhr" in found and _HOURS.search(source) is None:
-        return ["Uhr"]
-    units = [unit for unit in found if unit != "Uhr"]
-    return units[:1] if len(units) > len(_UNIT_NAMES.findall(source)) else []
+def added_units(source: str, text: str, language: str) -> list[str]:
+    """A currency or a unit that a translation adds.
+
+    Args:
+        source: the sentence.
+        text: the translation.
+        language: BCP-47 code of the sentence. Metric units are known in English and German.
+    """
+    if price := _PRICE_AS_TIME.search(text):
+        return [price[1]]
+    found = _UNITS.findall(text)
+    if len(found) > len(_UNIT_NAMES.findall(source)):
+        return found[:1]
+    if language.split("-")[0].lower() not in ("en", "de") or _METRIC_NAMES.search(source):
+        return []
+    return _METRIC_UNITS.findall(text)[:1]
 
 
 def added_numbers(

@@ -7,15 +7,19 @@ import re
 from model.bundle.spans import Span
 from service.things.edits import Edit
 
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_SMALL = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 _NUMBER = (
-    r"(?:\d|(?:a|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|half)\b|\w+(?:teen|ty)\b"
-    r"|\w+ty-\w)"
+    r"(?:\d[\d,.]*(?![\w/:])|(?:a|one|two|three|four|five|six|seven|eight|nine)\s(?:hundred|thousand|million)\b"
+    rf"|a\s(?:dozen|quarter|third)\b|half\b|(?:thir|four|fif|six|seven|eigh|nine)teen\b|(?:{_TENS})\b"
+    rf"|(?:{_SMALL})\s(?:percent|people|men|women|children|[a-z]+s)\b)(?!-year)"
 )
-_ABOUT = re.compile(rf"(?:About|Around|Approximately|Roughly)\s{_NUMBER}")
+_ABOUT = re.compile(rf"(?:About|Around|Approximately|Roughly)\s{_NUMBER}(?!\so['’]clock)")
 # The model's words for "about", which say "over" and "at" before a number.
-_OVER = re.compile(r"(?:Über|Um)(?=\s(?:\d|[a-zäöüß]))")
-
-
+_OVER = re.compile(
+    r"(?:Über|Um)(?=\s(?!\S+\sUhr)(?:\d[\d.]*(?![\w/:.,])|\w*(?:zig|zehn|hundert|tausend)\b|zwei\b|drei\b|vier\b"
+    r"|fünf\b|sechs\b|sieben\b|acht\b|neun\b|elf\b|zwölf\b|\w*einem?\s(?:Dutzend|Drittel|Viertel)))"
+)
 _PARTS = ("About ", "Around ", "Approximately ", "Roughly ")
 
 

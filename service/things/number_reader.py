@@ -183,9 +183,9 @@ def readings(text: str, language: str) -> list[Reading]:
 def _counted(text: str, one: Reading, language: str) -> list[Reading]:
     """The number of millions, of which models know the word; other numbers as they are."""
     match = _OF_MILLIONS.fullmatch(text, *one.span)
-    if match is None or one.number.value % _MILLION:
+    if match is None or match[1] is None or one.number.value % _MILLION:
         return [one]
-    count = number_of(match[1], language) if match[1] else None
+    count = number_of(match[1], language)
     span = Span(*match.span(1))
     return [replace(one, span=span, number=count, said=match[1].lower())] if count else []
 

@@ -54,14 +54,19 @@ DECADE_IN_WORDS = re.compile(
 _OR = frozenset(["to", "or", "bis", "oder"])
 _ARTICLES = frozenset(["a", "an"])
 _SCALES = frozenset(["hundred", "thousand", "hundert", "tausend"])
+_MILLIONS = ("illion", "illionen", "illiarde", "illiarden")
 _PARTS_OF_ONE = frozenset(["half", "quarter", "halbe", "halb", "viertel"])
 _PLURALS = ("reds", "ands", "ions", "ths")
-_LEAST_DIGITS = 4  # one two three!
+_LEAST_DIGITS = 4
+_COUNTING = "0123456789"
 _MOST_DIGITS = 32
-_CODES = (
-    "code pin number dial extension room is locker flight press nummer wähle ist zimmer durchwahl"
+# Words after which three digits are a number, and one two three no counting.
+_CODE = re.compile(
+    r"\b(?:codes?|pins?|numbers?|dial|extension|rooms?|lockers?|flight|press|\w*nummer|wähle|zimmer"
+    r"|durchwahl)\b",
+    re.IGNORECASE,
 )
-_BEFORE_CODES = frozenset(_CODES.split())
+_NO_DIGITS_BEFORE = re.compile(r"-\w|\s(?:times|steps|mal)\b", re.IGNORECASE)
 _LARGEST_ORDINAL = 10**6
 _LARGEST_WORD = 12
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
@@ -112,8 +117,8 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
     before, index = None, 0
     while index < len(read):
         one, rest = read[index], read[index : index + _MOST_DIGITS]
-        least = _LEAST_DIGITS - (one.previous in _BEFORE_CODES)
-        if (run := _digits_said(text, rest, language, least)) is not None:
+        run = _digits_said(text, rest, language)
+        if run is not None and _is_code(text, *run):
             found.append(run)
             index += sum(each.span.start < run[0].end for each in rest)
             before = None
@@ -133,13 +138,21 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
 def number_said(text: str, language: str) -> Number | None:
     """The number that a string of a sentence says; None if it says none, or several."""
     read = readings(text, language)
-    run = _digits_said(text, read, subtag(language), _LEAST_DIGITS - 1) if read else None
+    run = _digits_said(text, read, subtag(language)) if read else None
     return run[1] if run else number_of(text, language)
 
 
-def _digits_said(
-    text: str, read: Sequence[Reading], language: str, least: int
-) -> tuple[Span, Number] | None:
+def _is_code(text: str, span: Span, number: Number) -> bool:
+    """Whether some digits are the number of something, instead of counting and scores."""
+    digits = number.spelled
+    is_counted = digits in _COUNTING or digits[::-1] in _COUNTING
+    if len(digits) < _LEAST_DIGITS or is_counted:
+        is_named = _CODE.search(text, 0, span.start) is not None
+        return is_named and _NO_DIGITS_BEFORE.match(text, span.end) is None
+    return _NO_DIGITS_BEFORE.match(text, span.end) is None
+
+
+def _digits_said(text: str, read: Sequence[Reading], language: str) -> tuple[Span, Number] | None:
     """Digits that are said one by one, from the first of some numbers on: zero one seven one."""
     words, digits, end = _DIGITS_SAID.get(language, ()), "", read[0].span.start
     for one in read:
@@ -148,7 +161,7 @@ def _digits_said(
             break
         digits += "".join(str(words.index(word)) for word in said)
         end = one.span.end
-    if len(digits) < least:
+    if len(digits) < _LEAST_DIGITS - 1:
         return None
     return Span(read[0].span.start, end), Number(float(digits), spelled=digits)
 
@@ -156,6 +169,7 @@ def _digits_said(
 def _is_kept(text: str, one: Reading, language: str) -> bool:
     number, size, after = one.number, abs(one.number.value), _word_after(text, one)
     is_bare = one.said in _SCALES and (language != "en" or one.previous not in _ARTICLES)
+    is_bare = is_bare or one.said.endswith(_MILLIONS)
     if is_bare or one.previous in _PARTS_OF_ONE or one.said.endswith(_PLURALS):
         return False  # a few thousand, one and a half thousand, thousands
     if number.is_ordinal:
@@ -199,6 +213,8 @@ def _with_article(one: Reading) -> Span:
 def _are_one(text: str, one: Reading, other: Reading) -> bool:
     """Whether two numbers are one, or none, such as "fifty-fifty" and "six thirty"."""
     between = text[one.span.end : other.span.start].strip()
+    if other.said.endswith(_MILLIONS):
+        return False  # two point five million
     is_split = one.number.value % 1000 == 0 and other.number.value < 1000
     return between in ("", "-") or (between == "," and is_split)
 
@@ -206,8 +222,9 @@ def _are_one(text: str, one: Reading, other: Reading) -> bool:
 def _joined(text: str, one: Reading, other: Reading) -> list[tuple[Span, Number]]:
     """The year that two numbers side by side say; nothing if they may say something else."""
     year = joined_year(text, one, other)
+    is_compound = text[other.span.end : other.span.end + 1] == "-"
+    if year is None or one.number.value < 15 or is_compound:
+        return []
     is_date = one.previous == "," and _MONTH.search(text, 0, one.span.start) is not None
-    if year is not None and one.number.value >= 15 and (is_date or one.previous in _BEFORE_YEARS):
-        is_compound = text[other.span.end : other.span.end + 1] == "-"
-        return [] if is_compound else [(Span(one.span.start, other.span.end), year)]
-    return []
+    is_year = is_date or one.previous in _BEFORE_YEARS
+    return [(Span(one.span.start, other.span.end), year)] if is_year else []

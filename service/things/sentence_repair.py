@@ -223,7 +223,7 @@ class SentenceRepair:
             return []
         text, places = self._sentence.text, self._places(candidate)
         added = added_numbers(text, candidate.text, self._spans, places, self._rules.source)
-        return added + added_units(text, candidate.text)
+        return added + added_units(text, candidate.text, self._rules.source)
 
     def _with_standins(
         self, draft: Draft, best: Candidate

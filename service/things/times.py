@@ -78,15 +78,22 @@ _STUNDEN = [
     "elf",
     "zwölf",
 ]
-_AROUND = "|".join(rf"(?<=\b{word}\s)" for word in ("um", "bis", "gegen", "ist", "ab"))
+_AROUND = "|".join(
+    rf"(?<=\b{word}\s)" for word in ("um", "bis", "gegen", "ab", "seit", "von", "es ist", "kurz")
+)
 _GERMAN = (
-    r"(?<!\w)(?:(?P<part>(?:drei\s?)?viertel)\s(?:(?P<side>vor|nach)\s)?"
+    r"(?<!\w)(?:%s(?P<part>(?:drei\s?)?viertel)\s(?:(?P<side>vor|nach)\s)?"
     r"|(?:(?P<minutes>fünf|zehn)\s(?:Minuten\s)?(?P<beside>vor|nach)\s)?(?P<half>halb)\s"
     r"|%s(?P<past>fünf|zehn|zwanzig)\s(?:Minuten\s)?(?P<where>vor|nach)\s)"
     rf"(?P<hour>{'|'.join(_STUNDEN)})(?!\w)"
 )
-_GERMAN_TIME = re.compile(_GERMAN % "", re.IGNORECASE)
-_GERMAN_TIMES = re.compile(_GERMAN % f"(?:{_AROUND})", re.IGNORECASE)
+_GERMAN_TIME = re.compile(_GERMAN % ("", ""), re.IGNORECASE)
+# No noun follows: "halb zwei Euro", "Viertel acht Jahre".
+_GERMAN_TIMES = re.compile(
+    _GERMAN % (rf"(?:{_AROUND}|\A|(?<=[.!?]\s))", f"(?:{_AROUND})")
+    + r"(?=\s*(?:[.,;:!?)\"”“]|\Z)|\s(?:Uhr\b|(?-i:[a-zäöü])))",
+    re.IGNORECASE,
+)
 _MINUTEN = {"fünf": 5, "zehn": 10, "zwanzig": 20}
 _PARTS_OF_GERMAN_TIMES = (
     "halb ",

@@ -70,7 +70,16 @@ def test_german_times_in_words(text: str, written: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Ein halb verbranntes Ei.", "Er ging vor zehn nach Hause.", "Drei viertel der Leute."],
+    [
+        "Das Viertel vor acht Jahren war schöner.",
+        "Das Viertel acht Kilometer südlich ist ruhig.",
+        "Die Hälfte ist halb zwei Euro wert.",
+        "Sie ist zehn vor fünf Jahren geworden.",
+        "Der Kurs ist zehn nach fünf im Vorjahr.",
+        "Ein halb verbranntes Ei.",
+        "Er ging vor zehn nach Hause.",
+        "Drei viertel der Leute.",
+    ],
 )
 def test_other_german_words_are_no_times(text: str) -> None:
     assert not find_things(text, language="de")
@@ -145,6 +154,11 @@ def test_links_follow_a_better_form() -> None:
         ("About a thousand came.", "Über tausend kamen.", "Etwa tausend kamen."),
         ("About 50 people came.", "Rund 50 Menschen kamen.", "Rund 50 Menschen kamen."),
         ("Over 50 people came.", "Über 50 Menschen kamen.", "Über 50 Menschen kamen."),
+        ("Around ten the party ended.", "Um zehn endete das Fest.", "Um zehn endete das Fest."),
+        ("Around six o'clock we eat.", "Um sechs Uhr essen wir.", "Um sechs Uhr essen wir."),
+        ("About safety we argue.", "Über die Sicherheit streiten wir.", "Über die Sicherheit streiten wir."),
+        ("About 9/11 he wrote.", "Über 9/11 schrieb er.", "Über 9/11 schrieb er."),
+        ("Around nine-year-old boys.", "Um neunjährige Jungen.", "Um neunjährige Jungen."),
         ("About the dog.", "Über den Hund.", "Über den Hund."),
         ("About it we know nothing.", "Über es wissen wir nichts.", "Über es wissen wir nichts."),
     ],
@@ -155,6 +169,7 @@ def test_an_estimate_stays_one(source: str, text: str, expected: str) -> None:
 
 
 async def test_sentences_without_things_are_estimates_too() -> None:
-    below = FakeTranslator(words={"About": "Über"})
-    [result] = await stage(below, letter_case=False).translate(["About six came. About it."])
-    assert result.text == "Etwa six came. Über it."
+    below = FakeTranslator(words={"About": "Über", "six": "sechs"})
+    text = "About six people came. About it."
+    [result] = await stage(below, letter_case=False).translate([text])
+    assert result.text == "Etwa sechs people came. Über it."

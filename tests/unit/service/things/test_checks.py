@@ -263,6 +263,8 @@ def test_numbers_that_a_sentence_does_not_have() -> None:
     assert added_numbers("He has two dogs.", "Er hat 20 Hunde.", [], [], "en") == ["20"]
     assert not added_numbers("Three to four hundred.", "300 bis 400.", [], [], "en")
     assert not added_numbers("Five million came.", "Es kamen 5 Millionen.", [], [], "en")
+    assert not added_numbers("A million people.", "1.000.000 Menschen.", [], [], "en")
+    assert not added_numbers("He won a million.", "Er gewann 1 Million.", [], [], "en")
     assert not added_numbers("A dozen eggs.", "12 Eier.", [], [], "en")
     assert not added_numbers("Nothing is known.", "7 Hunde.", [], [], "xx")
     twice = "Das 13. 13th Haus."
@@ -276,19 +278,27 @@ def test_numbers_that_a_sentence_does_not_have() -> None:
         ("It is 6 yards long.", "Es ist 6 Meter lang.", ["Meter"]),
         ("It is sixty feet deep.", "Es ist sechzig Meter tief.", ["Meter"]),
         ("It costs $3.89 a litre.", "Es kostet $3,89 Uhr.", ["Uhr"]),
+        ("Sunday, 8 in the evening.", "Sonntag, 20 Uhr.", []),
         ("Come at seven.", "Komm um 7 Uhr.", []),
-        ("It is half past six.", "Es ist 6:30 Uhr.", []),
-        ("Closed 9 am", "Geschlossen 9 Uhr", []),
         ("It has 5 percent.", "Es kostet 5 Euro.", []),  # one unit for another is not seen
         ("It costs 5.", "Es kostet 5 Euro.", ["Euro"]),
         ("It is 6 m long, 30cm high.", "Es ist 6 Meter lang, 30 Zentimeter hoch.", []),
         ("A 5 kilometre run.", "Ein Lauf von 5 Kilometern.", []),
+        ("Between 5 and 10 metres.", "Zwischen 5 Metern und 10 Metern.", []),
+        ("The flat has 100 sqm.", "Die Wohnung hat 100 Quadratmeter.", []),
+        ("Run 5k, 60 kms.", "Lauf 5 Kilometer, 60 Kilometer.", []),
         ("The room has 20 m².", "Das Zimmer hat 20 Quadratmeter.", []),
         ("He drives 50 km/h.", "Er fährt 50 Kilometer pro Stunde.", []),
     ],
 )
 def test_units_that_a_sentence_does_not_have(source: str, text: str, added: list[str]) -> None:
-    assert added_units(source, text) == added
+    assert added_units(source, text, "en") == added
+
+
+def test_metric_units_are_known_in_two_languages() -> None:
+    assert not added_units("Cuesta 5 litros.", "Es kostet 5 Liter.", "es")
+    assert not added_units("Die 2-Literflasche ist leer.", "The 2 liter bottle is empty.", "de")
+    assert added_units("Die 2 Dosen sind leer.", "The 2 liters are empty.", "de") == ["liters"]
 
 
 def test_plausible_lengths() -> None:
