@@ -32,10 +32,12 @@ _UNITS = re.compile(rf"(?i)\d[ \u00a0]?({_NAMES}|[$€£%])(?!\w)")
 _UNIT_NAMES = re.compile(
     rf"(?i)(?<![^\W\d_])(?:{_NAMES}|[$€£%¢]|US|USD|EUR|GBP|CHF|lbs?|bucks?|quid|fr|JPY|¥)(?![^\W\d_])"
 )
+_AMOUNT = re.compile(r"\d|meter|liter|gramm|kilo|met[re]|litr", re.IGNORECASE)
 _PRICE_AS_TIME = re.compile(r"[$€£]\s?\d[\d.,]*\s(Uhr)\b")
 # After a German number in words, too: "sechzig Meter".
 _METRIC_UNITS = re.compile(
-    r"(?i)(?:\d[ \u00a0]?|(?:zig|zehn|elf|zwölf|zwei|drei|vier|fünf|sechs|sieben|acht|neun)[ ])"
+    r"(?i)(?:\d[ \u00a0]?|(?:zig|zehn|elf|zwölf|zwei|drei|vier|fünf|sechs|sieben|acht|neun|hundert"
+    r"|tausend|millionen)[ ])"
     rf"({_METRIC})(?!\w)"
 )
 _METRIC_NAMES = re.compile(
@@ -112,6 +114,8 @@ def added_units(source: str, text: str, language: str) -> list[str]:
         text: the translation.
         language: BCP-47 code of the sentence. Metric units are known in English and German.
     """
+    if _AMOUNT.search(text) is None:  # most texts
+        return []
     if price := _PRICE_AS_TIME.search(text):
         return [price[1]]
     found = _UNITS.findall(text)

@@ -52,6 +52,8 @@ DECADE_IN_WORDS = re.compile(
 )
 """English decades: "the nineteen eighties", "the nineties"."""
 _OR = frozenset(["to", "or", "bis", "oder"])
+_AND = frozenset(["and", "und"])
+_BETWEEN = frozenset(["between", "zwischen"])
 _ARTICLES = frozenset(["a", "an"])
 _SCALES = frozenset(["hundred", "thousand", "hundert", "tausend"])
 _MILLIONS = ("illion", "illionen", "illiarde", "illiarden")
@@ -197,10 +199,12 @@ def _word_after(text: str, one: Reading) -> str:
 
 
 def _is_part(text: str, before: Reading | None, one: Reading) -> bool:
-    """Whether a number is part of a range: three to four hundred."""
-    if before is None or one.number.value % 100:
+    """Whether a number is part of a range: three to four hundred; not fifty to five hundred."""
+    scale = 1000 if one.number.value % 1000 == 0 else 100
+    if before is None or one.number.value % scale or before.number.value * scale > one.number.value:
         return False
-    return text[before.span.end : one.span.start].strip(" -\u2010\u2011").lower() in _OR
+    link = text[before.span.end : one.span.start].strip(" -\u2010\u2011").lower()
+    return link in _OR or (link in _AND and before.previous in _BETWEEN)
 
 
 def _with_article(one: Reading) -> Span:

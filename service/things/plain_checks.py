@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from service.common.fairness import checkpoint, in_thread
 from service.things.carrying import invented_privates
-from service.things.checks import UNKNOWN, added_numbers, different_signs, is_plausible
+from service.things.checks import UNKNOWN, added_numbers, added_units, different_signs, is_plausible
 from service.things.edits import Edit, EditedText
 from service.things.placing import edited
 from service.things.runs import surplus_run
@@ -53,7 +53,8 @@ def _looked_at(source: str, text: str, language: str) -> list[TranslationWarning
         if (run := surplus_run(line, translated)) is not None:
             shown = translated[slice(*run)][:_MAX_SHOWN]
             found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
-        if added := added_numbers(line, translated, (), (), language):
+        added = added_numbers(line, translated, (), (), language)
+        if added := added or added_units(line, translated, language):
             found.append(TranslationWarning(WarningKind.ADDED, added[0], line[:_MAX_SHOWN]))
         if signs := different_signs(line, translated):
             found.append(TranslationWarning(WarningKind.SIGNS, signs, line[:_MAX_SHOWN]))

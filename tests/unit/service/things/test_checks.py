@@ -277,6 +277,7 @@ def test_numbers_that_a_sentence_does_not_have() -> None:
         ("It was 30 inches.", "Es waren 30 Zentimeter.", ["Zentimeter"]),
         ("It is 6 yards long.", "Es ist 6 Meter lang.", ["Meter"]),
         ("It is sixty feet deep.", "Es ist sechzig Meter tief.", ["Meter"]),
+        ("Two hundred miles.", "Zweihundert Kilometer.", ["Kilometer"]),
         ("It costs $3.89 a litre.", "Es kostet $3,89 Uhr.", ["Uhr"]),
         ("Sunday, 8 in the evening.", "Sonntag, 20 Uhr.", []),
         ("Come at seven.", "Komm um 7 Uhr.", []),
