@@ -87,6 +87,12 @@ _AT = {
 }  # fmt: skip
 
 
+_AT_GERMAN = {
+    "number in words": ["Im Saal waren {} Leute.", "Das Buch hat {} Seiten.", "Wir brauchen heute {} Stühle."],
+    "time in words": ["Der Zug fährt um {} ab.", "Wir treffen uns morgen um {}.", "Er war bis {} hier."],
+}  # fmt: skip
+
+
 def _exact(text: str) -> str:
     before = r"(?<!\w)" if text[0].isalnum() or text[0] == "_" else ""
     after = r"(?!\w)" if text[-1].isalnum() or text[-1] == "_" else ""
@@ -205,26 +211,25 @@ def _number_in_words(rng: random.Random, pair: Pair) -> tuple[str, str]:
             rng.randrange(1000, 10**6),
         ]
     )
-    text = in_english(number)
-    if pair.target == "de":
-        said = in_german(number)
-        words = said.replace("einhundert", "(?:ein)?hundert").replace(
-            "eintausend", "(?:ein)?tausend"
-        )
-    else:
-        words = re.escape(text)
+    say = {"en": in_english, "de": in_german}
+    text, said = (say.get(language, str)(number) for language in (pair.source, pair.target))
+    words = said.replace("einhundert", "(?:ein)?hundert").replace("eintausend", "(?:ein)?tausend")
+    words = words.replace("one hundred", "(?:one|a) hundred").replace(" and ", " (?:and )?")
     digits = f"{number:,}".replace(",", "[., \u00a0\u202f]?")
     return text, rf"(?i:(?<![\d.,\w])(?:{digits}|{words})(?![\d\w]))"
 
 
 def _time_in_words(rng: random.Random, pair: Pair) -> tuple[str, str]:
     hour = rng.randrange(1, 13)
-    said, before = in_english(hour), hour - 1 or 12
-    text, there, minute = rng.choice(
-        [(f"half past {said}", hour, 30), (f"a quarter past {said}", hour, 15), (f"quarter to {said}", before, 45),
-         (f"ten past {said}", hour, 10), (f"ten to {said}", before, 50), (f"twenty-five to {said}", before, 35),
-         (f"{said} thirty", hour, 30), (f"{said} forty-five", hour, 45), (f"{said} fifteen", hour, 15)]
-    )  # fmt: skip
+    said, before = (in_english if pair.source == "en" else in_german)(hour), hour - 1 or 12
+    times = {
+        "en": [(f"half past {said}", hour, 30), (f"a quarter past {said}", hour, 15), (f"quarter to {said}", before, 45),
+               (f"ten past {said}", hour, 10), (f"ten to {said}", before, 50), (f"twenty-five to {said}", before, 35),
+               (f"{said} thirty", hour, 30), (f"{said} forty-five", hour, 45), (f"{said} fifteen", hour, 15)],
+        "de": [(f"halb {said}", before, 30), (f"Viertel nach {said}", hour, 15), (f"Viertel vor {said}", before, 45),
+               (f"zehn nach {said}", hour, 10), (f"zehn vor {said}", before, 50), (f"fünf vor halb {said}", before, 25)],
+    }  # fmt: skip
+    text, there, minute = rng.choice(times[pair.source])
     return text, rf"(?<!\d)(?<!\d[.:]){_clock(there, minute, pair.target)}(?!\d)"
 
 
@@ -328,6 +333,7 @@ KINDS: dict[str, Sampler] = {
     ),
 }  # fmt: skip
 _ALONE = {"quotes", "range of times", "message"}
+_GERMAN = {"number in words", "time in words"}
 _ENGLISH = {
     "time",
     "range of times",
@@ -349,7 +355,8 @@ def kinds_for(pair: Pair) -> list[str]:
         raise ValueError(
             f"there are sentences in {', '.join(LANGUAGES)}, but none in {pair.source}"
         )
-    return [kind for kind in KINDS if pair.source == "en" or kind not in _ENGLISH]
+    left_out = {"en": frozenset(), "de": _ENGLISH - _GERMAN}.get(pair.source, _ENGLISH)
+    return [kind for kind in KINDS if kind not in left_out]
 
 
 def sample_thing(kind: str, rng: random.Random, pair: Pair = ENGLISH_GERMAN) -> SampleThing:
@@ -364,8 +371,8 @@ def sample_sentence(
     first = kind or rng.choice(kinds_for(pair))
     templates: Sequence[str] = TEMPLATES[pair.source]
     kinds = [first]
-    if first in _AT and pair.source == "en":
-        templates = _AT[first]
+    if first in (own := {"en": _AT, "de": _AT_GERMAN}.get(pair.source, {})):
+        templates = own[first]
         if rng.random() < 0.3 and first not in _ALONE:
             kinds.append(_other(rng))
             templates = [f"{template[:-1]}, and I saw {{}}." for template in templates]
