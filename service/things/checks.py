@@ -44,15 +44,11 @@ _METRIC_NAMES = re.compile(
     rf"(?i){_METRIC}|(?<![^\W\d_])(?:[mcdk]?ms?[²³]?|sqk?m|cbm|cc|k|k?gs?m?s?|gr|[mcd]?ls?|ltrs?|mtrs?"
     r"|k[mp]p?h|klicks?)(?![^\W\d_])"
 )
-
-
 # Words for numbers and amounts that a translation may write in digits.
 _AMOUNT_WORDS = re.compile(
     r"(?i)\b(?:dozens?|half|quarters?|noon|midnight|\w+(?:[vxnhr]ths|ties)|twice|once|both|decades?"
     r"|cent(?:ury|uries)|fortnights?|couple|pair|point|oh)\b"
 )
-
-
 _SCALES = re.compile(r"hundred|thousand|[mb]illion", re.IGNORECASE)
 
 

@@ -156,7 +156,7 @@ class Needs:
                 for span, number in numbers_in(text, self.target):
                     if number in self._numbers:
                         name = self._numbers[number]
-                        found[name] = sorted([*found[name], span])
+                        found[name] = sorted({*found[name], span})
             self._found[text] = found
         return self._found[text]
 
