@@ -6,6 +6,7 @@ import re
 
 from model.bundle.spans import Span
 from service.things.edits import Edit
+from service.things.number_forms import subtag
 
 _TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _SMALL = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
@@ -41,7 +42,7 @@ def estimated(source: str, target: str, language: str) -> list[Edit]:
         target: its translation.
         language: BCP-47 code of the translation.
     """
-    if language.split("-")[0].lower() != "de" or not is_estimate(source):
+    if subtag(language) != "de" or not is_estimate(source):
         return []
     match = _OVER.match(target)
     return [Edit(Span(*match.span()), "Etwa")] if match else []

@@ -58,6 +58,11 @@ _WORDS = {
 }
 
 
+def subtag(language: str) -> str:
+    """The language of a BCP-47 code."""
+    return language.split("-")[0].lower()
+
+
 def preferred(number: str, source: str, target: str) -> str:
     """The number as it is put into a translation.
 
@@ -97,7 +102,7 @@ def forms(number: str, source: str, target: str) -> tuple[str, ...]:
 
 def words(number: str, target: str) -> tuple[str, ...]:
     """The words for a small number in a language; none for others, or in an unknown language."""
-    table = _WORDS.get(target.split("-")[0].lower(), "").split()
+    table = _WORDS.get(subtag(target), "").split()
     return tuple(table[int(number)].split("|")) if _is_below(number, len(table)) else ()
 
 
@@ -107,7 +112,7 @@ def _is_below(number: str, limit: int) -> bool:
 
 def uses_point(language: str) -> bool | None:
     """Whether a language writes decimals with a point; None if that is not known."""
-    subtag = language.split("-")[0].lower()
-    if subtag in _POINT:
+    code = subtag(language)
+    if code in _POINT:
         return True
-    return False if subtag in _COMMA else None
+    return False if code in _COMMA else None

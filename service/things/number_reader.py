@@ -10,6 +10,7 @@ from text_to_num import find_numbers
 
 from model.bundle.spans import Span
 from service.things import number_forms
+from service.things.number_forms import subtag
 
 _READ = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "pt"])
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
@@ -17,8 +18,8 @@ _HYPHENS = str.maketrans("\u2010\u2011", "--")
 _DASHED = re.compile(r"[–—][^\W\d_]")
 _MINUS = frozenset(["minus", "moins", "menos", "meno", "min"])
 _POINT = frozenset(["point", "komma"])
-_AND = frozenset(["and", "und"])
-_BETWEEN = frozenset(["between", "zwischen"])
+AND = frozenset(["and", "und"])
+BETWEEN = frozenset(["between", "zwischen"])
 _SCALES = ("hundred", "thousand", "million", "billion", "hundert", "tausend")
 _WORDS_BETWEEN = 6
 _OF_MILLIONS = re.compile(
@@ -157,7 +158,7 @@ def readings(text: str, language: str) -> list[Reading]:
     matches = list(_TOKEN.finditer(text))
     words = [match.group().lower().translate(_HYPHENS) for match in matches]
     tokens = [
-        _Token(word, is_separate=word in _AND and _links_numbers(words, index))
+        _Token(word, is_separate=word in AND and _links_numbers(words, index))
         for index, word in enumerate(words)
     ]
     found = []
@@ -194,14 +195,9 @@ def _links_numbers(words: list[str], index: int) -> bool:
     """Whether an "and" stands between two numbers instead of within one."""
     if not index or not words[index - 1].endswith(_SCALES):
         return True
-    return any(word in _BETWEEN for word in words[max(0, index - _WORDS_BETWEEN) : index])
+    return any(word in BETWEEN for word in words[max(0, index - _WORDS_BETWEEN) : index])
 
 
 def _is_sound(number: Number) -> bool:
     is_short = round(number.value, _DECIMALS) == number.value
     return number.value < _LARGEST and is_short and not (number.is_ordinal and number.value % 1)
-
-
-def subtag(language: str) -> str:
-    """The language of a BCP-47 code."""
-    return language.split("-")[0].lower()

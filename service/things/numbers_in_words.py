@@ -10,13 +10,15 @@ import re
 from collections.abc import Sequence
 
 from model.bundle.spans import Span
+from service.things.number_forms import subtag
 from service.things.number_reader import (
+    AND,
+    BETWEEN,
     Number,
     Reading,
     joined_year,
     number_of,
     readings,
-    subtag,
 )
 
 # Without one of these, a text in lower case has no number that a translation has to keep. Strings
@@ -52,8 +54,6 @@ DECADE_IN_WORDS = re.compile(
 )
 """English decades: "the nineteen eighties", "the nineties"."""
 _OR = frozenset(["to", "or", "bis", "oder"])
-_AND = frozenset(["and", "und"])
-_BETWEEN = frozenset(["between", "zwischen"])
 _ARTICLES = frozenset(["a", "an"])
 _SCALES = frozenset(["hundred", "thousand", "hundert", "tausend"])
 _MILLIONS = ("illion", "illionen", "illiarde", "illiarden")
@@ -204,7 +204,7 @@ def _is_part(text: str, before: Reading | None, one: Reading) -> bool:
     if before is None or one.number.value % scale or before.number.value * scale > one.number.value:
         return False
     link = text[before.span.end : one.span.start].strip(" -\u2010\u2011").lower()
-    return link in _OR or (link in _AND and before.previous in _BETWEEN)
+    return link in _OR or (link in AND and before.previous in BETWEEN)
 
 
 def _with_article(one: Reading) -> Span:

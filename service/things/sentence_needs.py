@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
-from service.things.numbers_in_words import number_said
-from service.things.thing_forms import forms_of
+from service.things.number_forms import subtag
+from service.things.thing_forms import ThingForms, forms_of
 from service.things.things import Form, Thing
 from service.things.times import is_converted
 from service.things.wanted import Need, Needs
@@ -46,7 +46,8 @@ def thing_needs(
     joins = _NUMBERS if has_words else frozenset([Form.AMOUNT])
     alike: dict[str, str] = {}  # the name of the need by each form of a number
     for name, same in places.items():
-        if _is_left_to_the_model(same[0], source, target):
+        forms = forms_of(same[0], source, target)
+        if _is_left_to_the_model(same[0], forms, target):
             continue
         spans = tuple(thing.span for thing in same)
         if same[0].span in built:
@@ -54,7 +55,6 @@ def thing_needs(
             is_one = list(built.values()).count(put) == len(spans)
             needs[name] = Need(spans, (put,), may_repeat=not is_one)
             continue
-        forms = forms_of(same[0], source, target)
         if same[0].form in joins:
             first = next((alike[form] for form in forms.right if form in alike), name)
             if first != name:
@@ -78,16 +78,15 @@ def thing_needs(
     return Needs(needs, text, target)
 
 
-def _is_left_to_the_model(thing: Thing, source: str, target: str) -> bool:
+def _is_left_to_the_model(thing: Thing, forms: ThingForms, target: str) -> bool:
     """Whether a thing in words has no forms in the target language."""
     if any(map(str.isdigit, thing.text)):
         return False
-    language = target.split("-")[0].lower()
+    language = subtag(target)
     if thing.form is Form.TIME:
         return not is_converted(thing.text, target)
-    if thing.form is Form.NUMBER_IN_WORDS:  # "le vingt mai", "XVIIIe siècle"
-        number = number_said(thing.text, source)
-        return number is None or (number.is_ordinal and language not in ("de", "en"))
+    if forms.number is not None:  # "le vingt mai", "XVIIIe siècle"
+        return forms.number.is_ordinal and language not in ("de", "en")
     return thing.form in (Form.AGE, Form.DECADE) and language != "de"
 
 

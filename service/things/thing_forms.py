@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from service.things import number_forms, number_reader, numbers_in_words, times
+from service.things.number_forms import subtag
 from service.things.number_reader import Number
 from service.things.things import Form, Thing
 
@@ -136,7 +137,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         source: BCP-47 code of the sentence.
         target: BCP-47 code of the translation.
     """
-    text, language = thing.text, target.split("-")[0].lower()
+    text, language = thing.text, subtag(target)
     if thing.form is Form.TIME:
         return _time(text, target)
     if thing.form is Form.NUMERO:
@@ -241,7 +242,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
 
 def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
     """Forms in digits; the words of the target language are read by `Needs`."""
-    digits, language = number.digits, target.split("-")[0].lower()
+    digits, language = number.digits, subtag(target)
     if number.is_ordinal:
         forms = _ordinal(digits[:-2], digits, language)
     else:

@@ -12,6 +12,7 @@ from service.common.scanning import contains
 from service.things import numbers_in_words
 from service.things.acronyms import is_acronym
 from service.things.messages import messages_of
+from service.things.number_forms import subtag
 from service.things.patterns import (
     CURRENCIES,
     NORMALISED,
@@ -217,7 +218,7 @@ def find_things(
     if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
         found = _merged(found, Form.TIME, _spans(_NOON, text), text)
     if ThingKind.NUMBER in kinds and numbers_in_words.may_have(text, language):
-        if language[:2] == "en":
+        if subtag(language) == "en":
             ages = _spans(numbers_in_words.AGE_IN_WORDS, text)
             found = _merged(found, Form.AGE, ages, text)
             decades = _spans(numbers_in_words.DECADE_IN_WORDS, text)

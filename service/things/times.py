@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
+from service.things.number_forms import subtag
 
 _TIME = re.compile(
     r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?)?"
@@ -27,9 +28,15 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 _MINUTES_SAID = "ten|fifteen|twenty(?:-five)?|thirty(?:-five)?|forty(?:-five)?|fifty(?:-five)?"
-_BEFORE_TIME = "|".join(
-    rf"(?<=\b{word}\s)" for word in ("at", "until", "till", "before", "since", "after", "it is")
-)
+
+
+def _after(*words: str) -> str:
+    """A pattern for the places after one of some words."""
+    places = (rf"(?<=\b{word}\s)" for word in words)
+    return f"(?:{'|'.join(places)})"
+
+
+_BEFORE_TIMES = ("at", "until", "till", "before", "since", "after", "it is")
 # Of sentences in which "ten to six" is a score, and "two fifty" a price.
 _NO_TIMES = re.compile(
     r"\b(?:odds|bets?|won|wins?|los[et]|beat|scored?|ratio|shares?|prices?|costs?|sold|fell|rose"
@@ -45,9 +52,8 @@ _TIME_IN_WORDS = re.compile(
     r"(?<!\w)(?:"
     r"(?:(?:a\s)?quarter\s(?:past|to)|(?:half|five|ten|twenty(?:-five)?)\spast)"
     rf"\s(?:{_HOURS_SAID})"
-    rf"|(?:{_BEFORE_TIME})(?:(?:five|ten|twenty(?:-five)?)\sto\s(?:{_HOURS_SAID})"
-    rf"|(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID})){_AFTER_TIME}"
-    rf"|(?<=\bby\s)(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID}){_AFTER_TIME})"
+    rf"|(?:{_after(*_BEFORE_TIMES)}(?:five|ten|twenty(?:-five)?)\sto\s(?:{_HOURS_SAID})"
+    rf"|{_after('by', *_BEFORE_TIMES)}(?:{_HOURS_SAID})\s(?:{_MINUTES_SAID})){_AFTER_TIME})"
     r"(?:\s?(?:[ap]\.\s?m\.|[ap]m\b)|\s(?:in\sthe\s(?:morning|afternoon|evening)|at\snight)\b)?(?![\w-])",
     re.IGNORECASE,
 )
@@ -64,41 +70,32 @@ _MINUTES = {
 _HOUR_AND_MINUTES = re.compile(
     rf"({_HOURS_SAID})\s({_MINUTES_SAID})(\s?[ap]\.?\s?m\.?|\s(?:in\sthe|at)\s\w+)?", re.IGNORECASE
 )
-_STUNDEN = [
-    "eins",
-    "zwei",
-    "drei",
-    "vier",
-    "fünf",
-    "sechs",
-    "sieben",
-    "acht",
-    "neun",
-    "zehn",
-    "elf",
-    "zwölf",
-]
-_AROUND = "|".join(
-    rf"(?<=\b{word}\s)" for word in ("um", "bis", "gegen", "ab", "seit", "von", "es ist", "kurz")
-)
+_HOURS_IN_GERMAN = """
+zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
+vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
+zweiundzwanzig dreiundzwanzig
+"""
+_HOURS = _HOURS_IN_GERMAN.split()
+_GERMAN_HOURS = ["eins", *_HOURS[2:13]]
+_AROUND = _after("um", "bis", "gegen", "ab", "seit", "von", "es ist", "kurz")
 _GERMAN = (
     r"(?<!\w)(?:%s(?P<part>(?:drei\s?)?viertel)\s(?:(?P<side>vor|nach)\s)?"
     r"|(?:(?P<minutes>fünf|zehn)\s(?:Minuten\s)?(?P<beside>vor|nach)\s)?(?P<half>halb)\s"
     r"|%s(?P<past>fünf|zehn|zwanzig)\s(?:Minuten\s)?(?P<where>vor|nach)\s)"
-    rf"(?P<hour>{'|'.join(_STUNDEN)})(?!\w)"
+    rf"(?P<hour>{'|'.join(_GERMAN_HOURS)})(?!\w)"
 )
 _GERMAN_TIME = re.compile(_GERMAN % ("", ""), re.IGNORECASE)
 # No noun follows: "halb zwei Euro", "Viertel acht Jahre".
 _GERMAN_TIMES = re.compile(
-    _GERMAN % (rf"(?:{_AROUND}|\A|(?<=[.!?]\s))", f"(?:{_AROUND})")
+    _GERMAN % (rf"(?:{_AROUND}|\A|(?<=[.!?]\s))", _AROUND)
     + r"(?=\s*(?:[.,;:!?)\"”“]|\Z)|\s(?:Uhr\b|(?-i:[a-zäöü])))",
     re.IGNORECASE,
 )
-_MINUTEN = {"fünf": 5, "zehn": 10, "zwanzig": 20}
+_GERMAN_MINUTES = {"fünf": 5, "zehn": 10, "zwanzig": 20}
 _PARTS_OF_GERMAN_TIMES = (
     "halb ",
     "viertel ",
-    *(f"{m} {w}" for m in _MINUTEN for w in ("vor ", "nach ", "minuten ")),
+    *(f"{m} {w}" for m in _GERMAN_MINUTES for w in ("vor ", "nach ", "minuten ")),
 )
 _PARTS_OF_SAID_TIMES = {"en": _PARTS_OF_TIMES, "de": _PARTS_OF_GERMAN_TIMES}
 _NOON = re.compile(r"(?:12(?:[:.]00)?\s)?(noon|midnight)")
@@ -129,12 +126,6 @@ _NOONS = {
     "it": ("mezzogiorno", "mezzanotte"),
     "nl": ("middag", "middernacht"),
 }
-_HOURS_IN_GERMAN = """
-zwölf ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
-vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig einundzwanzig
-zweiundzwanzig dreiundzwanzig
-"""
-_HOURS = _HOURS_IN_GERMAN.split()
 
 
 @dataclass(frozen=True)
@@ -210,7 +201,7 @@ class Times:
 
     def forms(self, target: str) -> tuple[str, ...]:
         """All forms of the times that are right in the target language."""
-        language = _subtag(target)
+        language = subtag(target)
         if len(self.times) == 1:
             return self.times[0].forms(language)
         first, second = (time.forms(language) for time in self.times)
@@ -225,7 +216,7 @@ class Times:
 
     def better(self, target: str) -> dict[str, str]:
         """The form to put in the place of a correct one: German says "Uhr"."""
-        if _subtag(target) != "de" or len(self.times) > 1:
+        if subtag(target) != "de" or len(self.times) > 1:
             return {}
         forms = self.times[0].forms("de")
         return {form: f"{form} Uhr" for form in forms if f"{form} Uhr" in forms}
@@ -284,7 +275,7 @@ def _in_words(text: str) -> ClockTime | None:
 
 def _in_german(match: re.Match[str]) -> ClockTime:
     """A German time in words: halb zehn is 9:30, Viertel nach acht 8:15, dreiviertel acht 7:45."""
-    hour = 60 * (_STUNDEN.index(match["hour"].lower()) + 1)
+    hour = 60 * (_GERMAN_HOURS.index(match["hour"].lower()) + 1)
     if part := match["part"]:
         quarters = 45 if part.lower().startswith("drei") else 15
         if match["side"]:
@@ -292,12 +283,8 @@ def _in_german(match: re.Match[str]) -> ClockTime:
         else:  # Viertel acht is 7:15.
             past = quarters - 60
     else:
-        said, side = (
-            (match["minutes"], match["beside"])
-            if match["half"]
-            else (match["past"], match["where"])
-        )
-        past = _MINUTEN[said.lower()] if said else 0
+        said, side = match["minutes"] or match["past"], match["beside"] or match["where"]
+        past = _GERMAN_MINUTES[said.lower()] if said else 0
         past = (past if (side or "").lower() != "vor" else -past) - (30 if match["half"] else 0)
     total = (hour + past) % (12 * 60)
     return ClockTime(total // 60 or 12, total % 60)
@@ -317,13 +304,13 @@ def _half_of(part: str | None, hour: int) -> str:
 
 def may_say_times(text: str, language: str) -> bool:
     """Whether a text may have times in English or German words: a fast scan."""
-    parts = _PARTS_OF_SAID_TIMES.get(_subtag(language), ())
+    parts = _PARTS_OF_SAID_TIMES.get(subtag(language), ())
     return any(map(text.lower().__contains__, parts))
 
 
 def times_in_words(text: str, language: str) -> Iterator[Span]:
     """The places of English or German times without a digit: half past six, halb sieben."""
-    if _subtag(language) == "de":
+    if subtag(language) == "de":
         yield from (Span(*match.span()) for match in _GERMAN_TIMES.finditer(text))
         return
     has_other = _NO_TIMES.search(text) is not None
@@ -338,15 +325,15 @@ def is_converted(text: str, target: str) -> bool:
 
     English keeps "4 pm" of other languages' texts, and gets their times in words as digits.
     """
-    if _subtag(target) == "en" and any(map(str.isdigit, text)):
+    if subtag(target) == "en" and any(map(str.isdigit, text)):
         return False
-    return _subtag(target) in _FORMATS
+    return subtag(target) in _FORMATS
 
 
 def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
     """Forms of the same minute in all other hours, which models write by mistake."""
     hours = (ClockTime(hour, time.minute, time.second) for hour in range(25) if hour != time.hour)
-    language = _subtag(target)
+    language = subtag(target)
     whole = _FORMATS[language][0]
     forms = [hour.forms(language)[:3] for hour in hours]
     longest = [form for found in forms for form in found if form != whole]
@@ -355,7 +342,3 @@ def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
 
 def _clock(hour: int, minute: int, half: str, second: str | None = None) -> ClockTime:
     return ClockTime(hour % 12 + (12 if half == "p" else 0), minute, second or "")
-
-
-def _subtag(language: str) -> str:
-    return language.split("-")[0].lower()
