@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.date_words import date_sample
 from bench.number_words import in_english, in_german
 from export.carrier_sentences import TEMPLATES
 
@@ -79,6 +80,7 @@ _AT = {
     "amount": ["He paid {} for it.", "It costs {} today.", "{} is too much for this car.", "I have {}."],
     "number in words": ["There are {} people in the hall.", "She counted {} stars.", "The book has {} pages.",
                         "We need {} chairs today."],
+    "date": ["We met on {}.", "The shop is closed on {}.", "On {} we went home.", "My flight is on {}, I think."],
     "time in words": ["The train leaves at {}.", "We meet at {} tomorrow.", "He was here before {}."],
     "quotes": ["He said {} and left.", "The sign says {}.", "{} is what she said."],
     "ordinal": ["It is the {} house on the left.", "This is my {} visit to Rome."],
@@ -89,6 +91,7 @@ _AT = {
 
 _AT_GERMAN = {
     "number in words": ["Im Saal waren {} Leute.", "Das Buch hat {} Seiten.", "Wir brauchen heute {} Stühle."],
+    "date": ["Wir treffen uns am {}.", "Am {} war der Laden zu.", "Mein Flug ist am {}."],
     "time in words": ["Der Zug fährt um {} ab.", "Wir treffen uns morgen um {}.", "Er war bis {} hier."],
 }  # fmt: skip
 
@@ -205,7 +208,7 @@ def _ordinal(rng: random.Random, pair: Pair) -> tuple[str, str]:
 def _number_in_words(rng: random.Random, pair: Pair) -> tuple[str, str]:
     number = rng.choice(
         [
-            rng.randrange(13, 100),
+            rng.randrange(3, 13),
             rng.randrange(13, 100),
             rng.randrange(100, 1000),
             rng.randrange(1000, 10**6),
@@ -275,6 +278,7 @@ KINDS: dict[str, Sampler] = {
     "ordinal": _ordinal,
     "number in words": _number_in_words,
     "time in words": _time_in_words,
+    "date": lambda rng, pair: date_sample(rng, pair.source, pair.target),
     "numero": lambda rng, _: (
         f"{rng.choice(['No.', 'no.'])} {(number := rng.randrange(13, 400))}",
         rf"(?:Nr\.|Nummer|[Nn]o\.|№|n[°º]|numéro|número|n\.º|núm\.) {number}(?!\d)",
@@ -333,16 +337,8 @@ KINDS: dict[str, Sampler] = {
     ),
 }  # fmt: skip
 _ALONE = {"quotes", "range of times", "message"}
-_GERMAN = {"number in words", "time in words"}
-_ENGLISH = {
-    "time",
-    "range of times",
-    "ordinal",
-    "number in words",
-    "time in words",
-    "numero",
-    *_ALONE,
-}
+_GERMAN = {"number in words", "time in words", "date"}
+_ENGLISH = {"time", "range of times", "ordinal", "numero", *_GERMAN, *_ALONE}
 
 
 def kinds_for(pair: Pair) -> list[str]:

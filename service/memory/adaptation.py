@@ -14,8 +14,9 @@ from service.memory.pairs import TextPair
 from service.memory.wording import REPLACED, Wording, normalised
 from service.things.edits import Edit, EditedText
 from service.things.letter_case import LetterCase, letter_case, restored
+from service.things.occurrences import Occurrences
 from service.things.thing_forms import forms_of
-from service.things.things import ALL_KINDS, Occurrences, Thing, find_things
+from service.things.things import ALL_KINDS, Thing, find_things
 
 _RUN = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")

@@ -15,7 +15,7 @@ REPLACED = frozenset(
     [
         *(Form.CODE, Form.URL, Form.EMAIL, Form.PLACEHOLDER, Form.TEMPLATE, Form.NUMBER),
         *(Form.TIME, Form.NUMERO, Form.AMOUNT, Form.PHONE, Form.GROUPS, Form.ORDINAL),
-        *(Form.DECADE, Form.UNIT, Form.PATH, Form.HOST, Form.IDENTIFIER),
+        *(Form.DATE, Form.DECADE, Form.UNIT, Form.PATH, Form.HOST, Form.IDENTIFIER),
     ]
 )
 """Forms of things that may differ between texts of one wording; not names and words."""

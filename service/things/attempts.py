@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.things.edits import Edit, EditedText
-from service.things.things import Occurrences
+from service.things.occurrences import Occurrences
 from service.things.wanted import Candidate, without_double_stop
 from service.translation.blank_retries import has_word
 from service.translation.links import Link

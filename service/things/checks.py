@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
+from service.things.dates import added_names
 from service.things.number_forms import subtag
 from service.things.number_reader import numbers_in
 from service.things.quotes import apostrophes_of, quotes_of
@@ -101,6 +102,29 @@ def different_signs(source: str, text: str) -> str:
         return ""  # the usual case
     signs, own = Counter(_SIGNS.findall(text)), Counter(_SIGNS.findall(source))
     return "".join(sorted((signs - own) + (own - signs))) if signs != own else ""
+
+
+def added(
+    source: str,
+    text: str,
+    languages: tuple[str, str],
+    source_things: Sequence[Span] = (),
+    things: Sequence[Span] = (),
+) -> list[str]:
+    """Numbers, currencies, units and names of days that only the translation has.
+
+    Args:
+        source: the sentence.
+        text: the translation.
+        languages: BCP-47 codes of the sentence and of the translation.
+        source_things: places of things in the sentence.
+        things: places of things in the translation.
+    """
+    return [
+        *added_numbers(source, text, source_things, things, languages[0]),
+        *added_units(source, text, languages[0]),
+        *added_names(source, text, *languages),
+    ]
 
 
 def added_units(source: str, text: str, language: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from dataclasses import dataclass, replace
@@ -16,6 +17,12 @@ _READ = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "pt"])
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 _HYPHENS = str.maketrans("\u2010\u2011", "--")
 _DASHED = re.compile(r"[–—][^\W\d_]")
+# Beginnings of words for 3 to 12, of other words with them too: dreimal, Vierteljahr, Jahrzehnt.
+_STEMS = {
+    "de": "drei|dritt vier fünf sechs sieb acht neun zehn|jahrzehnt elf zwölf|dutzend",
+    "en": "three|third|thrice|tri four|quart five|fif six"
+    " seven eight nine|nin ten|decade eleven twelve|twelf|dozen",
+}
 _MINUS = frozenset(["minus", "moins", "menos", "meno", "min"])
 _POINT = frozenset(["point", "komma"])
 AND = frozenset(["and", "und"])
@@ -102,6 +109,11 @@ def are_read_in(language: str) -> bool:
     return subtag(language) in _READ
 
 
+def are_small_ones_read_in(language: str) -> bool:
+    """Whether numbers up to twelve are recognised as parts of words of a language, too."""
+    return subtag(language) in _STEMS
+
+
 def number_of(text: str, language: str) -> Number | None:
     """The number that a string says; None if it says none, or several."""
     read = readings(text, language)
@@ -125,6 +137,24 @@ def numbers_in(text: str, language: str) -> list[tuple[Span, Number]]:
         if (year := joined_year(text, one, other)) is not None:
             found.append((Span(one.span.start, other.span.end), year))
     return sorted(found, key=lambda pair: pair[0])
+
+
+def small_numbers_in(text: str, language: str) -> list[tuple[Span, Number]]:
+    """The words that may say a number from 3 to 12, with their places; [] in unknown languages."""
+    pattern = _small(subtag(language))
+    if pattern is None:
+        return []
+    matches = pattern.finditer(text)
+    return [(Span(*m.span()), Number(float((m.lastgroup or "")[1:]))) for m in matches]
+
+
+@functools.cache
+def _small(language: str) -> re.Pattern[str] | None:
+    stems = _STEMS.get(language)
+    if stems is None:
+        return None
+    groups = (f"(?P<n{number}>(?:{each})\\w*)" for number, each in enumerate(stems.split(), 3))
+    return re.compile(rf"(?<![^\W\d_])(?:{'|'.join(groups)})", re.IGNORECASE)
 
 
 def joined_year(text: str, one: Reading, other: Reading) -> Number | None:

@@ -1,13 +1,10 @@
-"""Numbers in words, such as "fifty-two", which small models lose or confuse.
-
-Numbers up to twelve are words like others: "two" can be "both".
-"""
+"""Numbers in words, such as "fifty-two", which small models lose or confuse."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from model.bundle.spans import Span
 from service.things.number_forms import subtag
@@ -36,6 +33,10 @@ _DIGITS_SAID = {
     "en": ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
     "de": ("null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"),
 }
+_SMALL = {
+    "en": re.compile(r"\b(?:three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b"),
+    "de": re.compile(r"\b(?:drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf)\b"),
+}
 _ALL_DIGITS = frozenset(word for words in _DIGITS_SAID.values() for word in words)
 _WORD = re.compile(r"\w+")
 _CENTURIES = {"seventeen": "17", "eighteen": "18", "nineteen": "19"}
@@ -47,12 +48,10 @@ _OF_LIFE = "|".join(
     rf"(?<=\b{one}\s)|(?<=\b{one}\searly\s)|(?<=\b{one}\slate\s)|(?<=\b{one}\smid[\s-])"
     for one in ("my", "your", "his", "her", "our", "their")
 )
-AGE_IN_WORDS = re.compile(rf"(?:{_OF_LIFE})({'|'.join(_DECADES)})(?![\w-])", re.IGNORECASE)
-"""English decades of a life: "her forties", "their late twenties"."""
-DECADE_IN_WORDS = re.compile(
+_AGE = re.compile(rf"(?:{_OF_LIFE})({'|'.join(_DECADES)})(?![\w-])", re.IGNORECASE)
+_DECADE = re.compile(
     rf"(?<![\w-])(?:({'|'.join(_CENTURIES)})[\s-])?({'|'.join(_DECADES)})(?![\w-])", re.IGNORECASE
 )
-"""English decades: "the nineteen eighties", "the nineties"."""
 _OR = frozenset(["to", "or", "bis", "oder"])
 _ARTICLES = frozenset(["a", "an"])
 _SCALES = frozenset(["hundred", "thousand", "hundert", "tausend"])
@@ -70,7 +69,10 @@ _CODE = re.compile(
 )
 _NO_DIGITS_BEFORE = re.compile(r"-\w|\s(?:times|steps|mal)\b", re.IGNORECASE)
 _LARGEST_ORDINAL = 10**6
-_LARGEST_WORD = 12
+LARGEST_WORD = 12
+"""Up to this number, languages have words of their own, which models know."""
+_LARGEST_AMBIGUOUS = 2  # "Two" can be "both".
+_BEFORE_HEED = frozenset(["in", "außer", "gib", "gibt", "gebt", "geben", "habt"])
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
 # "Thirty-second" can be half a minute. These say that it is a number.
 _COUNTED = (
@@ -93,15 +95,32 @@ def may_have(text: str, language: str) -> bool:
     language, lower = subtag(language), text.lower()
     if any(map(lower.__contains__, _PARTS.get(language, ()))):
         return True
+    if (small := _SMALL.get(language)) is not None and small.search(lower):
+        return True
     digits = _DIGITS_SAID.get(language, ())
     return not _ALL_DIGITS.isdisjoint(lower.split()) and any(
         one in digits and other in digits for one, other in itertools.pairwise(_WORD.findall(lower))
     )
 
 
+def ages(text: str, language: str) -> Iterator[Span]:
+    """The places of decades of a life in an English text: "her forties", "their late twenties"."""
+    return _english(_AGE, text, language)
+
+
+def decades(text: str, language: str) -> Iterator[Span]:
+    """The places of decades in an English text: "the nineteen eighties", "the nineties"."""
+    return _english(_DECADE, text, language)
+
+
+def _english(pattern: re.Pattern[str], text: str, language: str) -> Iterator[Span]:
+    matches = pattern.finditer(text) if subtag(language) == "en" else ()
+    return (Span(*match.span()) for match in matches)
+
+
 def decade_of(text: str) -> str:
     """A decade in words in digits: 1980s, 40s."""
-    match = DECADE_IN_WORDS.fullmatch(text)
+    match = _DECADE.fullmatch(text)
     assert match is not None, "it is a decade in words"
     return f"{_CENTURIES.get((match[1] or '').lower(), '')}{_DECADES[match[2].lower()]}s"
 
@@ -109,8 +128,8 @@ def decade_of(text: str) -> str:
 def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
     """The numbers in words of a sentence that a translation has to keep, with their places.
 
-    These are numbers above twelve, with a minus or with a fraction, and English ordinals from
-    "fourth" on, and digits that are said one by one. Of millions, their number is kept. What may be
+    These are numbers from three on, with a minus or with a fraction, English ordinals from "fourth"
+    on, and digits that are said one by one. Of millions, their number is kept. What may be
     no number ("fifty-fifty", "three to four hundred") is left out.
     """
     language = subtag(language)
@@ -176,16 +195,19 @@ def _is_kept(text: str, one: Reading, language: str) -> bool:
         return False  # a few thousand, one and a half thousand, thousands
     if number.is_ordinal:
         return _is_kept_ordinal(one, language, after)
-    if after == "uhr" or (after == "times" and number.is_simple):
+    is_small = size <= LARGEST_WORD
+    if after == "uhr" or (after == "times" and number.is_simple and not is_small):
         return False
-    return size > _LARGEST_WORD or number.value < 0 or size % 1 != 0
+    if is_small and one.said == "acht" and one.previous in _BEFORE_HEED:
+        return False
+    return size > _LARGEST_AMBIGUOUS or number.value < 0 or size % 1 != 0
 
 
 def _is_kept_ordinal(one: Reading, language: str, after: str) -> bool:
     if one.number.value >= _LARGEST_ORDINAL:
         return False  # the hundred millionth
     if language != "en":
-        return one.number.value > _LARGEST_WORD  # the German "achte" is a verb, too
+        return one.number.value > LARGEST_WORD  # the German "achte" is a verb, too
     # The first three have other meanings: a third party.
     if one.number.value <= 3 or one.previous in _ARTICLES or _SUPERLATIVE.fullmatch(after):
         return False

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from service.common.fairness import checkpoint, in_thread
 from service.things.carrying import invented_privates
-from service.things.checks import UNKNOWN, added_numbers, added_units, different_signs, is_plausible
+from service.things.checks import UNKNOWN, added, different_signs, is_plausible
 from service.things.edits import Edit, EditedText
 from service.things.placing import edited
 from service.things.runs import surplus_run
@@ -32,9 +32,9 @@ async def with_warnings(source: str, result: TextResult, rules: TermRules) -> Te
         return result
     if len(result.text) <= _SMALL_CHARACTERS:
         await checkpoint()
-        found = _looked_at(source, result.text, rules.source)
+        found = _looked_at(source, result.text, rules)
     else:
-        found = await in_thread(lambda: _looked_at(source, result.text, rules.source))
+        found = await in_thread(lambda: _looked_at(source, result.text, rules))
     if spans:
         found.append(TranslationWarning(WarningKind.SIGNS, "", source[:_MAX_SHOWN]))
     return replace(result, warnings=found) if found else result
@@ -45,7 +45,7 @@ def without_privates(delta: str, source: str) -> str:
     return EditedText(delta, [Edit(s, "") for s in invented_privates(delta, source)]).text
 
 
-def _looked_at(source: str, text: str, language: str) -> list[TranslationWarning]:
+def _looked_at(source: str, text: str, rules: TermRules) -> list[TranslationWarning]:
     found = []
     if UNKNOWN in text and UNKNOWN not in source:
         found.append(TranslationWarning(WarningKind.CHARACTER, UNKNOWN, source[:_MAX_SHOWN]))
@@ -53,9 +53,8 @@ def _looked_at(source: str, text: str, language: str) -> list[TranslationWarning
         if (run := surplus_run(line, translated)) is not None:
             shown = translated[slice(*run)][:_MAX_SHOWN]
             found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
-        added = added_numbers(line, translated, (), (), language)
-        if added := added or added_units(line, translated, language):
-            found.append(TranslationWarning(WarningKind.ADDED, added[0], line[:_MAX_SHOWN]))
+        if invented := added(line, translated, (rules.source, rules.target)):
+            found.append(TranslationWarning(WarningKind.ADDED, invented[0], line[:_MAX_SHOWN]))
         if signs := different_signs(line, translated):
             found.append(TranslationWarning(WarningKind.SIGNS, signs, line[:_MAX_SHOWN]))
         if not is_plausible(line, translated):

@@ -8,7 +8,10 @@ from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
+from service.things import dates, number_reader
 from service.things.number_forms import subtag
+from service.things.number_reader import Number
+from service.things.numbers_in_words import LARGEST_WORD
 from service.things.thing_forms import ThingForms, forms_of
 from service.things.things import Form, Thing
 from service.things.times import is_converted
@@ -16,6 +19,7 @@ from service.things.wanted import Need, Needs
 
 # $5 and 5 $, fifteen and 15: counted together.
 _NUMBERS = frozenset([Form.AMOUNT, Form.NUMBER, Form.ORDINAL, Form.NUMBER_IN_WORDS])
+_DATES = frozenset([Form.DATE, Form.DAY_NAME])  # Monday and Mondays, too
 
 
 def thing_needs(
@@ -43,7 +47,7 @@ def thing_needs(
     num_times = sum(thing.form is Form.TIME for thing in things)
     needs: dict[str, Need] = {}
     has_words = any(thing.form is Form.NUMBER_IN_WORDS for thing in things)
-    joins = _NUMBERS if has_words else frozenset([Form.AMOUNT])
+    joins = _DATES | (_NUMBERS if has_words else frozenset([Form.AMOUNT]))
     alike: dict[str, str] = {}  # the name of the need by each form of a number
     for name, same in places.items():
         forms = forms_of(same[0], source, target)
@@ -72,8 +76,8 @@ def thing_needs(
             is_capitals=same[0].form is Form.ACRONYM,
             is_time=same[0].form is Form.TIME,
             better=forms.better,
-            number=forms.number,
-            digits=forms.digits,
+            said=forms.said,
+            other=forms.other,
         )
     return Needs(needs, text, target)
 
@@ -85,8 +89,12 @@ def _is_left_to_the_model(thing: Thing, forms: ThingForms, target: str) -> bool:
     language = subtag(target)
     if thing.form is Form.TIME:
         return not is_converted(thing.text, target)
-    if forms.number is not None:  # "le vingt mai", "XVIIIe siècle"
-        return forms.number.is_ordinal and language not in ("de", "en")
+    if thing.form in _DATES:
+        return not dates.are_read_in(target)
+    if isinstance(forms.said, Number):  # "le vingt mai", "XVIIIe siècle"
+        if 0 < forms.said.value <= LARGEST_WORD and not forms.said.is_ordinal:
+            return not number_reader.are_small_ones_read_in(target)
+        return forms.said.is_ordinal and language not in ("de", "en")
     return thing.form in (Form.AGE, Form.DECADE) and language != "de"
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from model.bundle.spans import Span
 from service.things.attempts import Attempt, Draft, Repair, rank
 from service.things.carrying import needs_carrier
-from service.things.checks import added_numbers, added_units, flaws
+from service.things.checks import added, flaws
 from service.things.edits import Edit, EditedText
 from service.things.inner_sentences import (
     as_escaped,
@@ -218,12 +218,12 @@ class SentenceRepair:
         return self._things.num_wrong(candidate) + len(flaws)
 
     def _added(self, candidate: Candidate) -> list[str]:
-        """Numbers and currencies that the sentence doesn't have."""
+        """Numbers, currencies and names of days that the sentence doesn't have."""
         if not self._sentence.things:
             return []
-        text, places = self._sentence.text, self._places(candidate)
-        added = added_numbers(text, candidate.text, self._spans, places, self._rules.source)
-        return added + added_units(text, candidate.text, self._rules.source)
+        languages = self._rules.source, self._rules.target
+        places = self._places(candidate)
+        return added(self._sentence.text, candidate.text, languages, self._spans, places)
 
     def _with_standins(
         self, draft: Draft, best: Candidate
@@ -234,7 +234,7 @@ class SentenceRepair:
         everything = self._things.preferred() | missing
         tried = [draft.given.text]
         rounds = [(0, missing), (0, everything), (1, missing), (2, everything)]
-        if self._things.give_digits(best):
+        if self._things.give_other(best):
             rounds.insert(0, (-1, fragile))
         for standin, places in rounds:
             if self._left <= 0 or not self._num_by_standins(best):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from model.bundle.spans import Span
+from service.things.dates import contracted
 from service.things.edits import Edit
 from service.things.estimates import estimated
 from service.things.placing import edited
@@ -111,6 +112,7 @@ def in_style(
     candidate = needs.with_spaces(candidate, sentence.text)
     candidate = edited(candidate, list(needs.bettered(candidate, *kept)))
     candidate = edited(candidate, estimated(sentence.text, candidate.text, needs.target))
+    candidate = edited(candidate, contracted(sentence.text, candidate.text, needs.target))
     things = [thing.span for thing in sentence.things]
     return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
 

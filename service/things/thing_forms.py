@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.things import number_forms, number_reader, numbers_in_words, times
+from service.things import dates, number_forms, number_reader, numbers_in_words, times
+from service.things.dates import Date
 from service.things.number_forms import subtag
 from service.things.number_reader import Number
 from service.things.things import Form, Thing
@@ -116,8 +117,8 @@ class ThingForms:
         given: the string that the model reads instead of the thing; None for the thing itself, or
             a stand-in.
         better: better forms by correct ones, such as "16:00 Uhr" by "16:00".
-        number: the number that a translation may have in words, too.
-        digits: the string that the model reads if its translation lacks the thing.
+        said: the number or date that a translation may have in its own words, too.
+        other: the string that the model reads if its translation lacks the thing.
     """
 
     right: tuple[str, ...]
@@ -125,8 +126,8 @@ class ThingForms:
     is_exact: bool = True
     given: str | None = None
     better: Mapping[str, str] = field(default_factory=dict)
-    number: Number | None = None
-    digits: str | None = None
+    said: Number | Date | None = None
+    other: str | None = None
 
 
 def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
@@ -165,11 +166,13 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         return replace(_converted(_decade(digits, language), digits), given=digits)
     if thing.form is Form.AGE:
         digits = numbers_in_words.decade_of(text)
-        return ThingForms(_age(digits), (digits,), is_exact=False, digits=digits)
+        return ThingForms(_age(digits), (digits,), is_exact=False, other=digits)
     if thing.form is Form.NUMBER_IN_WORDS:
         number = numbers_in_words.number_said(text, source)
         assert number is not None, "it is a number in words"
-        return _number_in_words(number, source, target)
+        return _number_in_words(text, number, source, target)
+    if thing.form in (Form.DATE, Form.DAY_NAME):
+        return _date(text, source, target)
     if thing.form is Form.NUMBER:
         return _number(text, source, target)
     if thing.form is Form.LATIN:  # Škoda, Škodas
@@ -240,7 +243,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     return ThingForms((*written, *spelled), wrong, is_exact=False)
 
 
-def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
+def _number_in_words(text: str, number: Number, source: str, target: str) -> ThingForms:
     """Forms in digits; the words of the target language are read by `Needs`."""
     digits, language = number.digits, subtag(target)
     if number.is_ordinal:
@@ -249,10 +252,31 @@ def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
         forms = _number(digits, "en", target).right
         if "." in digits and forms[0] == digits and number_forms.uses_point(target) is False:
             forms = tuple(sorted(forms, key=lambda form: "." in form))
+    if 0 < number.value <= numbers_in_words.LARGEST_WORD:
+        forms = (*forms, text)  # "High Five"
     read = number.given(source)
     is_read_first = number.is_simple and number_reader.are_read_in(target)
     given = None if is_read_first else read
-    return ThingForms(forms, is_exact=False, given=given, number=number, digits=read)
+    return ThingForms(forms, is_exact=False, given=given, said=number, other=read)
+
+
+def _date(text: str, source: str, target: str) -> ThingForms:
+    date = dates.date_of(text, source)
+    assert date is not None, "it is a date"
+    written = date.written(target)
+    if written is None:
+        return _number(str(date.day), source, target)
+    misplaced = date.misplaced(target)
+    # A name may be another one's, such as that of a newspaper: it may stay.
+    right = tuple(dict.fromkeys((written, text, *misplaced)))
+    return ThingForms(
+        right,
+        is_exact=False,
+        given=date.given(text, source) or (text.capitalize() if text.isupper() else None),
+        better=dict.fromkeys(misplaced, written),
+        said=date,
+        other=date.in_other_words(text, source),
+    )
 
 
 def _written(number: str, source: str, target: str) -> tuple[str, ...]:

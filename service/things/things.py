@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.common.scanning import contains
-from service.things import numbers_in_words
+from service.things import dates, numbers_in_words
 from service.things.acronyms import is_acronym
 from service.things.messages import messages_of
-from service.things.number_forms import subtag
 from service.things.patterns import (
-    CURRENCIES,
     NORMALISED,
     PICTURES,
     PRIVATE,
@@ -74,6 +72,8 @@ class Form(enum.Enum):
     DECADE = "decade"
     AGE = "age"
     NUMBER_IN_WORDS = "number in words"
+    DATE = "date"
+    DAY_NAME = "name of a day or month"
     UNIT = "unit"
     PATH = "path"
     HOST = "host"
@@ -102,6 +102,8 @@ _KINDS = {form: form.value for form in Form if isinstance(form.value, ThingKind)
     Form.DECADE: ThingKind.NUMBER,
     Form.AGE: ThingKind.NUMBER,
     Form.NUMBER_IN_WORDS: ThingKind.NUMBER,
+    Form.DATE: ThingKind.NUMBER,
+    Form.DAY_NAME: ThingKind.NUMBER,
     Form.UNIT: ThingKind.NUMBER,
     Form.PATH: ThingKind.IDENTIFIER,
     Form.HOST: ThingKind.IDENTIFIER,
@@ -129,7 +131,6 @@ class Thing:
 
 
 _MAX_NUMBER = 64
-_NO_LATIN = "\u0250"
 _FRAGILE = frozenset(
     [
         *(Form.TEMPLATE, Form.MESSAGE, Form.SHORTCODE, Form.FEET, Form.PHONE, Form.GROUPS),
@@ -138,6 +139,7 @@ _FRAGILE = frozenset(
     ]
 )
 """Forms that most models damage, and the sentence with them."""
+_NUMBERS = frozenset([Form.NUMBER, Form.ORDINAL])
 _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
 # Without one of these characters or patterns, a text has no thing.
@@ -176,9 +178,9 @@ def may_have_things(text: str, language: str = "en") -> bool:
             return True
     elif contains(_SIGN, text):
         return True
-    if has_runs(text) or added_letters(text, language) or may_say_times(text, language):
+    if has_runs(text) or added_letters(text, language):
         return True
-    if numbers_in_words.may_have(text, language):
+    if any(may_have(text, language) for may_have in {each.may_have for each in _IN_WORDS}):
         return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
@@ -212,19 +214,12 @@ def find_things(
             found = _merged(found, Form.LATIN, _spans(added, text), text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
         found = _merged(found, Form.SOUND, _spans(SOUND, text), text)
-    if ThingKind.NUMBER in kinds and may_say_times(text, language):
-        spans = (_without_stop(span, text) for span in times_in_words(text, language))
-        found = _merged(found, Form.TIME, spans, text)
-    if ThingKind.NUMBER in kinds and any(thing.form is Form.TIME for thing in found):
-        found = _merged(found, Form.TIME, _spans(_NOON, text), text)
-    if ThingKind.NUMBER in kinds and numbers_in_words.may_have(text, language):
-        if subtag(language) == "en":
-            ages = _spans(numbers_in_words.AGE_IN_WORDS, text)
-            found = _merged(found, Form.AGE, ages, text)
-            decades = _spans(numbers_in_words.DECADE_IN_WORDS, text)
-            found = _merged(found, Form.DECADE, decades, text)
-        spans = (span for span, _ in numbers_in_words.numbers_to_keep(text, language))
-        found = _merged(found, Form.NUMBER_IN_WORDS, spans, text)
+    if ThingKind.NUMBER in kinds:
+        for each in _IN_WORDS:
+            if each.may_have(text, language):
+                found = _merged(found, each.form, each.spans(text, language), text)
+        if any(thing.form is Form.TIME for thing in found):
+            found = _merged(found, Form.TIME, _spans(_NOON, text), text)
     found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]
 
@@ -253,7 +248,8 @@ def _spans(pattern: re.Pattern[str], text: str) -> Iterable[Span]:
 
 
 def _merged(found: list[Thing], form: Form, spans: Iterable[Span], text: str) -> list[Thing]:
-    """The things, and those of another form between them."""
+    """The things, and those of another form between them; a date has its numbers as parts."""
+    parts = _NUMBERS if form is Form.DATE else frozenset[Form]()
     merged: list[Thing] = []
     things = iter(found)
     thing = next(things, None)
@@ -261,9 +257,47 @@ def _merged(found: list[Thing], form: Form, spans: Iterable[Span], text: str) ->
         while thing is not None and thing.span.end <= span.start:
             merged.append(thing)
             thing = next(things, None)
+        while thing is not None and thing.span.end <= span.end and thing.form in parts:
+            thing = next(things, None)
         if thing is None or thing.span.start >= span.end:
             merged.append(Thing(form, span, text[slice(*span)]))
     return [*merged, *([thing] if thing else []), *things]
+
+
+def _times(text: str, language: str) -> Iterable[Span]:
+    return (_without_stop(span, text) for span in times_in_words(text, language))
+
+
+def _dates(text: str, language: str) -> Iterable[Span]:
+    return (span for span, date in dates.dates_to_keep(text, language) if date.day)
+
+
+def _day_names(text: str, language: str) -> Iterable[Span]:
+    return (span for span, date in dates.dates_to_keep(text, language) if not date.day)
+
+
+def _numbers(text: str, language: str) -> Iterable[Span]:
+    return (span for span, _ in numbers_in_words.numbers_to_keep(text, language))
+
+
+@dataclass(frozen=True)
+class _InWords:
+    """How things of one form are found in words, in texts that may have them."""
+
+    form: Form
+    may_have: Callable[[str, str], bool]
+    spans: Callable[[str, str], Iterable[Span]]
+
+
+_IN_WORDS = (
+    _InWords(Form.TIME, may_say_times, _times),
+    _InWords(Form.DATE, dates.may_have, _dates),
+    _InWords(Form.DAY_NAME, dates.may_have, _day_names),
+    _InWords(Form.AGE, numbers_in_words.may_have, numbers_in_words.ages),
+    _InWords(Form.DECADE, numbers_in_words.may_have, numbers_in_words.decades),
+    _InWords(Form.NUMBER_IN_WORDS, numbers_in_words.may_have, _numbers),
+)
+"""Those found first come first."""
 
 
 def without_capitals(things: list[Thing], text: str) -> list[Thing]:
@@ -339,62 +373,3 @@ def _without_punctuation(url: str) -> str:
             break
         end -= 1
     return url[:end]
-
-
-class Occurrences:
-    """Occurrences of some strings in a text. They don't overlap: longer forms are found first.
-
-    Args:
-        text: the text to search.
-        wanted: the forms of each string that may be in the text, by the string's name.
-        parts: names of strings that count as parts of longer words and numbers too.
-
-    Attributes:
-        spans: places of each string in the text, in order, by the string's name.
-    """
-
-    def __init__(
-        self, text: str, wanted: Mapping[str, Sequence[str]], parts: Collection[str] = ()
-    ) -> None:
-        self.spans: dict[str, list[Span]] = {name: [] for name in wanted}
-        taken = bytearray(len(text))
-        forms = [(form, name) for name, forms in wanted.items() for form in forms]
-        for form, name in sorted(forms, key=lambda pair: -len(pair[0])):
-            start = text.find(form)
-            while start >= 0:
-                span = Span(start, start + len(form))
-                is_free = not any(taken[span.start : span.end])
-                if is_free and (name in parts or _is_whole(text, span)):
-                    taken[span.start : span.end] = b"\1" * len(form)
-                    self.spans[name].append(span)
-                    start = text.find(form, span.end)
-                else:
-                    start = text.find(form, start + 1)
-        for spans in self.spans.values():
-            spans.sort()
-
-
-def _is_whole(text: str, span: Span) -> bool:
-    """Whether a part of a text is not part of a longer word or number."""
-    first, last = text[span.start], text[span.end - 1]
-    if first == "\\":  # an escape, which ends before a word
-        return True
-    before = text[max(0, span.start - 2) : span.start]
-    after = text[span.end : span.end + 2]
-    if before and _are_one_word(before[-1], first):
-        return False
-    if after and (_are_one_word(last, after[0]) or (last in CURRENCIES and after[0].isdigit())):
-        return False
-    if first.isdigit() and len(before) == 2 and before[1] in ".,:/" and before[0].isdigit():
-        return False
-    return not (last.isdigit() and len(after) == 2 and after[0] in ".,:/" and after[1].isdigit())
-
-
-def _are_one_word(one: str, next_one: str) -> bool:
-    """Whether two neighbours are of one word: not if just one of them is Latin or a digit."""
-    is_same = (one < _NO_LATIN) is (next_one < _NO_LATIN)
-    return is_same and _is_word(one) and _is_word(next_one)
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
+from service.things import dates, number_reader
+from service.things.dates import Date
 from service.things.edits import Edit
-from service.things.number_reader import Number, are_read_in, numbers_in
+from service.things.number_reader import Number
+from service.things.occurrences import Occurrences
 from service.things.thing_forms import ThingForms
-from service.things.things import Occurrences
 from service.translation.links import Link
 
 _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
@@ -58,8 +60,9 @@ class Need:
         is_time: whether it is a time, which "Uhr" may already follow.
         written: spellings of the string in the sentence, if several: $5 and 5 $.
         better: better forms by correct ones.
-        number: the number that the string says in words. The translation may have its own words.
-        digits: the number in digits, for the model to read if its translation lacks the number.
+        said: the number in words or the date that the string says. The translation may have its own
+            words.
+        other: the string in other words, for the model to read if its translation lacks it.
     """
 
     spans: tuple[Span, ...]
@@ -73,8 +76,8 @@ class Need:
     is_time: bool = False
     written: tuple[str, ...] = ()
     better: Mapping[str, str] = field(default_factory=dict)
-    number: Number | None = None
-    digits: str | None = None
+    said: Number | Date | None = None
+    other: str | None = None
 
     def joined(self, name: str, other: str, spans: tuple[Span, ...], forms: ThingForms) -> Need:
         """The need with the places where the sentence writes the same string in another way."""
@@ -84,8 +87,8 @@ class Need:
             forms=tuple(dict.fromkeys((*self.forms, *forms.right))),
             written=(*(self.written or (name,)), other),
             given=self.given or forms.given,
-            number=self.number or forms.number,
-            digits=self.digits or forms.digits,
+            said=self.said or forms.said,
+            other=self.other or forms.other,
         )
 
 
@@ -102,7 +105,7 @@ class Needs:
     def __init__(self, needs: dict[str, Need], text: str | None = None, target: str = "") -> None:
         self._needs = needs
         self.target = target
-        self._numbers = {need.number: name for name, need in needs.items() if need.number}
+        self._said = {need.said: name for name, need in needs.items() if need.said}
         self._wanted = {name: need.forms for name, need in needs.items()}
         self._parts: frozenset[str] = frozenset()  # of words: "%s" of "%s4"
         self._least = self._most = {name: len(need.spans) for name, need in needs.items()}
@@ -130,16 +133,16 @@ class Needs:
         needs = self._needs.values()
         return {span: need.given for need in needs if need.given for span in need.spans}
 
-    def give_digits(self, candidate: Candidate) -> bool:
-        """Let the model read the digits of numbers in words that a candidate lacks.
+    def give_other(self, candidate: Candidate) -> bool:
+        """Let the model read other words for what a candidate lacks: digits, another date format.
 
         Returns:
-            Whether there is such a number.
+            Whether there are such words.
         """
         lacking = {span for span, _ in self.missing(candidate)}
-        names = [n for n, need in self._needs.items() if need.digits and lacking & {*need.spans}]
+        names = [n for n, need in self._needs.items() if need.other and lacking & {*need.spans}]
         for name in names:
-            self._needs[name] = replace(self._needs[name], given=self._needs[name].digits)
+            self._needs[name] = replace(self._needs[name], given=self._needs[name].other)
         return bool(names)
 
     def preferred(self) -> dict[Span, str]:
@@ -152,13 +155,21 @@ class Needs:
         text = candidate.text
         if text not in self._found:
             found = Occurrences(text, self._wanted, self._parts).spans
-            if self._numbers and are_read_in(self.target):
-                for span, number in numbers_in(text, self.target):
-                    if number in self._numbers:
-                        name = self._numbers[number]
-                        found[name] = sorted({*found[name], span})
+            for span, said in self._read(text):
+                if said in self._said:
+                    name = self._said[said]
+                    found[name] = sorted({*found[name], span})
             self._found[text] = found
         return self._found[text]
+
+    def _read(self, text: str) -> Iterator[tuple[Span, Number | Date]]:
+        """The numbers in words and the dates of a translation, if any are needed."""
+        kinds = {type(said) for said in self._said}
+        if Number in kinds and number_reader.are_read_in(self.target):
+            yield from number_reader.numbers_in(text, self.target)
+            yield from number_reader.small_numbers_in(text, self.target)
+        if Date in kinds and dates.are_read_in(self.target):
+            yield from dates.dates_in(text, self.target)
 
     def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
         """The places of each need in the sentence, and those in a candidate."""

@@ -13,7 +13,8 @@ from model.bundle.spans import Span
 from service.errors import InvalidArgumentError, StartupError
 from service.glossaries.files import read_glossary
 from service.glossaries.glossary import Glossary
-from service.things.things import ALL_KINDS, Occurrences, ThingKind, find_things
+from service.things.occurrences import Occurrences
+from service.things.things import ALL_KINDS, ThingKind, find_things
 from service.translation.segmentation import split_text, whole_text
 from service.translation.verbatim import is_translatable
 from tests.robustness.fuzz.mutations import WORDS, changed_bytes, odd_text, random_bytes, valid_text

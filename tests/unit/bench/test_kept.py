@@ -13,7 +13,7 @@ from bench import kept
 from bench.kept_sentences import KINDS, LANGUAGES, Pair, kinds_for, sample_sentence
 from tests.factories import tiny_bundle
 
-CONVERTED = {"time", "range of times", "number in words", "time in words", "numero"}
+CONVERTED = {"time", "range of times", "number in words", "time in words", "date", "numero"}
 
 
 @pytest.mark.parametrize("source", LANGUAGES)

@@ -16,9 +16,10 @@ from service.engine.engine import EngineConfig
 from service.engine.quota import AdmittedCall
 from service.errors import ResourceExhaustedError
 from service.things.joined_results import TranslatedPart
+from service.things.occurrences import Occurrences
 from service.things.scanned import TermRules
 from service.things.terms_translator import TermsTranslator
-from service.things.things import Occurrences, ThingKind, find_things
+from service.things.things import ThingKind, find_things
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult, WarningKind
 from service.translation.translator import StreamDelta
