@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from model.bundle.spans import Span
-from service.things.dates import added_names
+from service.things.date_scan import added_names
 from service.things.number_forms import subtag
 from service.things.number_reader import numbers_in
 from service.things.quotes import apostrophes_of, quotes_of

@@ -1,17 +1,13 @@
-"""Days of the week, months and dates such as "October 4", which small models lose or confuse.
-
-They are found in English and German, and read in the translations to eight languages.
-"""
+"""Reads days of the week, months and dates such as "October 4", in eight languages."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model.bundle.spans import Span
-from service.things.edits import Edit
 from service.things.number_forms import subtag
 from service.things.number_reader import number_of
 
@@ -35,45 +31,33 @@ _NAMES = {
     " junho julho agosto setembro outubro novembro dezembro",
 }
 _DAYS_OF_WEEK = 7
-_FOUND_IN = frozenset(["de", "en"])
-_IN_CAPITALS = frozenset(["de", "en"])
+_WITH_ORDINALS = frozenset(["de", "en"])  # before a month, a cardinal is no day there
+_CAPITALISED = frozenset(["de", "en"])
 # Names are parts of longer words in these languages: Ostersonntag, Novembernebel.
 _COMPOUNDING = frozenset(["da", "de", "nl"])
+ORDINARY = frozenset(["may", "march", "august"])
+"""English names that are other words in lower case."""
 _FORMATS = {"de": "{}. {}", "da": "{}. {}", "es": "{} de {}", "pt": "{} de {}"}
-_ORDINARY = frozenset(["may", "march", "august"])  # in lower case, these are other words
-_AMBIGUOUS = frozenset([_DAYS_OF_WEEK + 2, _DAYS_OF_WEEK + 4])  # March and May
-_NUMERIC_DATE = re.compile(r"\d[./-]\d")
-_BEFORE_MAY = re.compile(
-    r"\b(?:in|since|until|till|by|from|to|of|last|next|this|early|mid|late|between|before|after"
-    r"|during|throughout|every|each)[\s-]\Z",
-    re.IGNORECASE,
+# Endings of a day in digits, and words between a day and its month.
+_AFTER_DIGITS = {
+    **{"en": r"st|nd|rd|th|\.", "de": r"\.", "da": r"\.", "fr": "er", "nl": "ste|de|e"},
+    **{"es": r"\.?º|°", "pt": r"\.?º|°", "it": "º|°"},
+}
+_OF = {
+    **{"en": r"of\s", "de": r"des\s", "fr": r"de\s|d['’]", "es": r"de\s", "pt": r"de\s"},
+    **{"it": r"di\s", "nl": r"van\s", "da": r"i\s"},
+}
+_WORDS = r"(?:(?:twenty|thirty)[\s-])?[^\W\d_]{3,}"
+_LINK = (
+    r"(?:\s?(?:[-–—/,]|und|bis|oder|and|to|or|et|au|y|e|al|a|og|til|en|tot|t/m)"
+    r"(?:\s(?:zum|dem|am|den|le|el)\b)?\s?)"
 )
-_AFTER_MAY = re.compile(
-    r"\s\d{1,2}(?:st|nd|rd|th|\s?[,.;:!?–-]|\s\d{4}\b|\s(?:and|at|in|is|or|to|was|will)\b|\Z)"
-)
-_GERMAN = [name.title() for name in _NAMES["de"].split()]
-_WEEKDAYS, _MONTHS = "|".join(_GERMAN[:_DAYS_OF_WEEK]), "|".join(_GERMAN[_DAYS_OF_WEEK:])
-_NOT_CONTRACTED = re.compile(
-    rf"\b(?:(?P<day>[Aa]uf|[Ii]n)(?=\s\d{{1,2}}\.\s(?:{_MONTHS})\b)"
-    rf"|(?P<month>[Ii]n)(?=\s(?:{_MONTHS})\b(?!-))"
-    rf"|(?=[Aa]uf\s(?P<name>{_WEEKDAYS})\b(?!-))(?P<weekday>[Aa]uf)"
-    rf"|\d\d?\.\s(?:{_MONTHS})(?P<year>,)(?=\s(?:1\d|20)\d\d\b))"
-)
-_CONTRACTIONS = {"day": "am", "month": "im", "weekday": "am", "year": ""}
-_DAY = r"(?:\d{1,2}(?:st|nd|rd|th|er|[.º°])?|(?:(?:twenty|thirty)[\s-])?[^\W\d_]{3,})"
-_LINK = r"(?:\s?(?:[-–—/,]|und|bis|oder|and|to|or|et|au|y|e|al|og|til|en|tot)\s?)"
-_BEFORE = re.compile(
-    rf"(?<![\w.,:/–-])(?P<others>(?:\d{{1,2}}[.º°]?{_LINK})*)(?P<day>{_DAY})\s(?:(?:of|de|des|di)\s)?\Z",
-    re.IGNORECASE,
-)
-_AFTER = re.compile(
-    rf"\s(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.(?!\d))?|the\s(?P<said>{_DAY}))"
-    rf"(?P<others>(?:{_LINK}\d{{1,2}}(?:st|nd|rd|th)?)*)(?!\w|[.,:/–-]\d)",
-    re.IGNORECASE,
-)
+_NEAR = 8
 _MOST_BEFORE = 40
 _LAST_DAY = 31
 _ENDINGS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
+SHORT_DAY = r"(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
+"""Abbreviations of English days of the week."""
 
 
 @dataclass(frozen=True)
@@ -88,161 +72,150 @@ class Date:
     name: int
     day: int = 0
 
-    def written(self, language: str) -> str | None:
-        """The date as a language writes it; None in an unknown language."""
-        names = _NAMES.get(subtag(language), "").split()
-        if not names:
-            return None
-        name = names[self.name].split("|")[0]
-        name = name.capitalize() if subtag(language) in _IN_CAPITALS else name
-        return _FORMATS.get(subtag(language), "{} {}").format(self.day, name) if self.day else name
+    def written(self, language: str) -> str:
+        """The date as a language writes it, one of those in which dates are read."""
+        name, code = names_of(language)[self.name], subtag(language)
+        if not self.day:
+            return name
+        day = "1er" if code == "fr" and self.day == 1 else str(self.day)
+        return _FORMATS.get(code, "{} {}").format(day, name)
 
-    def given(self, text: str, source: str) -> str | None:
-        """The date with its day in digits, if an English or German sentence has it in words."""
-        if not self.day or any(map(str.isdigit, text)):
-            return None
-        name = replace(self, day=0).written(source)
-        ending = _ENDINGS.get(self.day, "th")
-        return f"{self.day}{ending} of {name}" if subtag(source) == "en" else self.written(source)
 
-    def in_other_words(self, text: str, source: str) -> str | None:
-        """Another spelling of a date with a day in an English sentence."""
-        if not self.day or subtag(source) != "en":
-            return None
-        written = self.written(source)
-        return f"{replace(self, day=0).written(source)} {self.day}" if text == written else written
+@dataclass(frozen=True)
+class DayOfMonth:
+    """A day beside the name of its month.
 
-    def misplaced(self, language: str) -> tuple[str, ...]:
-        """Spellings of a German date without the point of its day, or with the month before it."""
-        if not self.day or subtag(language) != "de":
-            return ()
-        name = replace(self, day=0).written(language)
-        return (f"{self.day} {name}", f"{name} {self.day}")
+    Attributes:
+        span: place of the date; of several days before one month, that of a day alone.
+        day: from 1 to 31.
+        is_behind: whether it stands behind the month.
+        is_in_words: whether it is no digits.
+    """
+
+    span: Span
+    day: int
+    is_behind: bool
+    is_in_words: bool
+
+
+@dataclass(frozen=True)
+class DateName:
+    """The name of a day of the week or of a month in a text.
+
+    Attributes:
+        span: place of the name.
+        number: 0 is Monday, 7 is January.
+        is_short: whether it is an abbreviation.
+        days: the days of the month beside it.
+    """
+
+    span: Span
+    number: int
+    is_short: bool
+    days: tuple[DayOfMonth, ...] = ()
+
+
+def names_of(language: str) -> list[str]:
+    """The names of days of the week, from Monday, and of months, as a language writes them."""
+    names = [each.split("|")[0] for each in _NAMES[subtag(language)].split()]
+    return [name.title() for name in names] if subtag(language) in _CAPITALISED else names
+
+
+def ending_of(day: int) -> str:
+    """The ending of a day in English: the "rd" of 3rd."""
+    return _ENDINGS.get(day, "th")
 
 
 def are_read_in(language: str) -> bool:
-    """Whether dates are recognised in translations to a language."""
+    """Whether dates are read in texts of a language."""
     return subtag(language) in _NAMES
 
 
-def may_have(text: str, language: str) -> bool:
-    """Whether a text may have a date: a fast scan."""
-    if subtag(language) not in _FOUND_IN:
-        return False
-    usual, capital = _parts(subtag(language))
-    return any(map(text.lower().__contains__, usual)) or any(map(text.__contains__, capital))
-
-
-def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
-    """The dates of an English or German sentence with their places, in order.
-
-    Of several days with one month ("4 and 6 October"), the month is kept; the days are numbers.
-    """
-    end = 0
-    for name, readings in _named(text, subtag(language)):
-        dated = [pair for pair in readings if pair[1].day]
-        kept = dated if len(dated) == 1 else [pair for pair in readings if not pair[1].day]
-        for span, date in kept:
-            if span.start >= end and _is_date(text, name, bool(dated), language):
-                end = span.end
-                yield span, date
-
-
 def date_of(text: str, language: str) -> Date | None:
-    """The date that a string of a sentence says; None if it says none."""
-    return next((date for span, date in dates_in(text, language) if span == (0, len(text))), None)
+    """The date that a string says; None if it says none.
+
+    Args:
+        text: a date as `date_scan` finds it in a sentence.
+        language: BCP-47 code, one of those in which dates are read.
+    """
+    whole = Span(0, len(text))
+    for name in date_names(text, language):
+        for day in name.days:
+            if day.span == whole:
+                return Date(name.number, day.day)
+        if name.span == whole:
+            return Date(name.number)
+    return None
 
 
 def dates_in(text: str, language: str) -> list[tuple[Span, Date]]:
     """All dates of a text with their places; of dates with a day, also the month alone.
 
+    Abbreviations are read beside a day only: without one, they may be other words.
+
     Args:
         text: any text.
-        language: BCP-47 code of the text, one of those in which dates are recognised.
+        language: BCP-47 code of the text, one of those in which dates are read.
     """
-    return [pair for _, readings in _named(text, subtag(language)) for pair in readings]
+    found = []
+    for name in date_names(text, language):
+        if not name.is_short:
+            found.append((name.span, Date(name.number)))
+        found += [(day.span, Date(name.number, day.day)) for day in name.days]
+    return found
 
 
-def added_names(source: str, text: str, language: str, target: str) -> list[str]:
-    """The first day of the week or month that only the translation has; [] if none is known.
-
-    Args:
-        source: the sentence.
-        text: the translation.
-        language: BCP-47 code of the sentence.
-        target: BCP-47 code of the translation. Names are found in German and English ones.
-    """
-    if not are_read_in(language) or not may_have(text, target):
-        return []
-    known = {date.name for _, date in dates_in(source, language)}
-    for span, date in dates_in(text, target):
-        is_part = text[span.start - 1 : span.start].isalpha()  # Ostersonntag
-        if date.day or date.name in known or date.name in _AMBIGUOUS or is_part:
-            continue
-        name = _NAMES[subtag(language)].split()[date.name]
-        is_short = re.search(rf"(?i)\b{name[:3]}", source) is not None
-        if not is_short and (date.name < _DAYS_OF_WEEK or _NUMERIC_DATE.search(source) is None):
-            return [text[slice(*span)]]
-    return []
-
-
-def contracted(source: str, text: str, language: str) -> list[Edit]:
-    """The edits that give the dates of a German translation their prepositions: "am 4. Oktober".
-
-    Stand-ins hide from the model that a date follows.
-
-    Args:
-        source: the sentence, in English.
-        text: its translation.
-        language: BCP-47 code of the translation.
-    """
-    if subtag(language) != "de":
-        return []
-    edits = []
-    for match in _NOT_CONTRACTED.finditer(text):
-        kind = match.lastgroup or ""
-        if kind == "weekday" and f"on {_english_name(match['name'])}" not in source.lower():
-            continue  # "postponed to Thursday"
-        put, span = _CONTRACTIONS[kind], Span(*match.span(kind))
-        edits.append(Edit(span, put.capitalize() if text[span.start].isupper() else put))
-    return edits
-
-
-def _english_name(german: str) -> str:
-    [(_, date)] = dates_in(german, "de")
-    return _NAMES["en"].split()[date.name]
-
-
-def _named(text: str, language: str) -> Iterator[tuple[Span, list[tuple[Span, Date]]]]:
-    """The place of each name in a text, with what it says: alone, and with the days beside it."""
+def date_names(text: str, language: str) -> Iterator[DateName]:
+    """The names of days of the week and of months in a text, with the days beside them."""
+    language = subtag(language)
     for match in _pattern(language).finditer(text):
-        group = match.lastgroup or ""
-        name, span = int(group[1:]), Span(*match.span())
-        if language == "en" and match[0].lower() in _ORDINARY and match[0].islower():
+        kind, number = (match.lastgroup or "").split("_")
+        span = Span(*match.span())
+        if language == "en" and match[0].islower() and match[0] in ORDINARY:
             continue
-        # An abbreviation without a day may be another word.
-        readings = [(span, Date(name))] if group[0] == "n" else []
-        if name >= _DAYS_OF_WEEK:
-            readings += ((there, Date(name, day)) for there, day in _days(text, span, language))
-        yield span, readings
+        is_short = kind == "short"
+        # Most abbreviations are beginnings of other words, without a number near.
+        near = text[max(0, span.start - _NEAR) : span.end + _NEAR] if is_short else "0"
+        has_days = is_month(int(number)) and any(map(str.isdigit, near))
+        days = _days(text, span, language) if has_days else []
+        yield DateName(span, int(number), is_short, tuple(days))
 
 
-def _days(text: str, name: Span, language: str) -> list[tuple[Span, int]]:
-    """The days of a month, with the places of the dates: 4 and 5 October; October 4."""
+def is_month(number: int) -> bool:
+    """Whether the number of a name is one of a month."""
+    return number >= _DAYS_OF_WEEK
+
+
+def _days(text: str, name: Span, language: str) -> list[DayOfMonth]:
+    """The days of a month: 4 and 5 October; October 4."""
     start = max(0, name.start - _MOST_BEFORE)
-    before = _BEFORE.search(text, start, name.start)
+    before_pattern, behind_pattern = _days_patterns(language)
+    before = before_pattern.search(text, start, name.start)
+    behind = behind_pattern.match(text, name.end)
+    found = []
     if before is not None and (day := _day(before["day"], language)):
-        span = Span(before.start("day"), name.end)
-        others = [int(number) for number in re.findall(r"\d+", before["others"])]
-        return [(span, each) for each in (day, *others) if 0 < each <= _LAST_DAY]
-    after = _AFTER.match(text, name.end)
-    if after is not None and (day := _day(after["day"] or after["said"], language)):
-        others = [int(number) for number in re.findall(r"\d+", after["others"])]
-        span = Span(name.start, after.end("day" if after["day"] else "said"))
-        if text[span.end : span.end + 2] in ("st", "nd", "rd", "th"):
-            span = Span(span.start, span.end + 2)
-        return [(span, each) for each in (day, *others) if 0 < each <= _LAST_DAY]
-    return []
+        is_in_words = not before["day"][0].isdigit()
+        found.append(DayOfMonth(Span(before.start("day"), name.end), day, False, is_in_words))
+        found += _others(before, is_behind=False)
+        # In "I turned 18 May 4", the day stands behind.
+        is_bare = before["day"].isdigit() and behind is not None and language == "en"
+        found = [] if is_bare else found
+    if not found and behind is not None:
+        group = "day" if behind["day"] else "said"
+        if day := _day(behind[group], language):
+            is_in_words = not behind[group][0].isdigit()
+            span = Span(name.start, behind.end(group))
+            found = [DayOfMonth(span, day, True, is_in_words), *_others(behind, is_behind=True)]
+    return found
+
+
+def _others(match: re.Match[str], *, is_behind: bool) -> Iterator[DayOfMonth]:
+    """The other days of a month, each at the place of its digits."""
+    for digits in re.finditer(r"\d+", match["others"]):
+        start = match.start("others") + digits.start()
+        if 0 < int(digits[0]) <= _LAST_DAY:
+            span = Span(start, start + len(digits[0]))
+            yield DayOfMonth(span, int(digits[0]), is_behind, is_in_words=False)
 
 
 def _day(said: str, language: str) -> int:
@@ -251,48 +224,50 @@ def _day(said: str, language: str) -> int:
         day = int(digits[0])
     else:
         number = number_of(said, language)
-        is_day = number is not None and (number.is_ordinal or language not in _FOUND_IN)
+        is_day = number is not None and (number.is_ordinal or language not in _WITH_ORDINALS)
         day = int(number.value) if number is not None and is_day else 0
     return day if 0 < day <= _LAST_DAY else 0
 
 
-def _is_date(text: str, name: Span, has_day: bool, language: str) -> bool:
-    """Whether a name of a sentence is one of a date: no other word, part of a word, or person."""
-    if text[name.start - 1 : name.start].isalpha() or text[name.end : name.end + 1].isalpha():
-        return False
-    if subtag(language) == "de":
-        return text[slice(*name)].lower() != "mais"
-    if text[slice(*name)].lower() not in ("may", "march"):
-        return True
-    if has_day:  # "May 3 people come in?"
-        return name.start > 0 or _AFTER_MAY.match(text, name.end) is not None
-    return _BEFORE_MAY.search(text, 0, name.start) is not None
-
-
 @functools.cache
-def _parts(language: str) -> tuple[list[str], list[str]]:
-    """Strings of which a text with a date has one: in lower case, and in the case of the text."""
-    usual, capital = [], []
-    for number, names in enumerate(_NAMES[language].split()):
-        for name in names.split("|"):
-            part = name if number < _DAYS_OF_WEEK else name[:3]
-            if name in _ORDINARY:
-                capital += [part.title(), part.upper()]
-            else:
-                usual.append(part)
-    return usual, capital
+def _days_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """The days before a month, and those behind it."""
+    digits = rf"\d{{1,2}}(?:{_AFTER_DIGITS[language]})?"
+    before = (
+        rf"(?<![\w.,:/–-])(?P<others>(?:{digits}{_LINK})*)(?P<day>{digits}|{_WORDS})"
+        rf"(?:\s|(?<=\d\.))(?:{_OF[language]})?\Z"
+    )
+    plain = r"\d{1,2}(?:st|nd|rd|th)?"
+    behind = (
+        rf"\s(?:(?P<day>{plain})|the\s(?P<said>{plain}|{_WORDS}))"
+        rf"(?P<others>(?:{_LINK}{plain})*)(?!\w|[.,:/–-]\w)"
+    )
+    return re.compile(before, re.IGNORECASE), re.compile(behind, re.IGNORECASE)
 
 
 @functools.cache
 def _pattern(language: str) -> re.Pattern[str]:
-    """The names of a language; a group is called after the number of its name."""
-    inside = language in _COMPOUNDING
+    """The names of a language. The group "name_7" is January; "short_7" is its abbreviation."""
+    is_compounding = language in _COMPOUNDING
     start = r"(?<![^\W\d_])"
-    end = r"(?:s|e[ns]?)?(?![^\W\d_]{1,3}(?![^\W\d_]))" if inside else r"s?(?![^\W\d_])"
+    end = r"s?(?![^\W\d_])"
+    if is_compounding:
+        end = r"(?:s|e[ns]?|tage?s?|dag(?:en)?)?(?![^\W\d_]{1,3}(?![^\W\d_]))"
     groups = []
-    for number, name in enumerate(_NAMES[language].split()):
-        is_month = number >= _DAYS_OF_WEEK
-        groups.append(rf"{start if is_month or not inside else ''}(?P<n{number}>(?:{name}){end})")
-        if is_month:  # Oct. 4, 4 oct.; without a day, they may be other words
-            groups.append(rf"{start}(?P<s{number}>{name[:3]}(?:[^\W\d_]{{0,2}}\.|(?![^\W\d_])))")
+    for number, names in enumerate(_NAMES[language].split()):
+        of_month = is_month(number)
+        name = names if of_month or language != "de" else names.replace("tag", "t[aä]g")
+        before = "" if is_compounding and not of_month else start
+        groups.append(rf"{before}(?P<name_{number}>(?:{name}){end})")
+        if of_month:  # French "juil." is not June.
+            least = 4 if name.startswith("jui") else 3
+            short, rest = name[:least], name[least : least + 2]
+            rest = rf"(?:(?:{rest[:1]}(?:{rest[1:]})?)?\.|(?![^\W\d_]))"
+            groups.append(rf"{start}(?P<short_{number}>{short}{rest})")
+        elif language == "en":
+            short = re.sub(rf"^({SHORT_DAY}).*", r"\1", name)
+            rest = f"(?:{short[3:]})?" if len(short) > 3 else ""
+            groups.append(
+                rf"{start}(?P<short_{number}>{short[:3]}{rest}(?:\.(?=,?\s|\Z))?(?![^\W\d_]))"
+            )
     return re.compile("|".join(groups), re.IGNORECASE)

@@ -20,9 +20,10 @@ _DASHED = re.compile(r"[–—][^\W\d_]")
 # Beginnings of words for 3 to 12, of other words with them too: dreimal, Vierteljahr, Jahrzehnt.
 _STEMS = {
     "de": "drei|dritt vier fünf sechs sieb acht neun zehn|jahrzehnt elf zwölf|dutzend",
-    "en": "three|third|thrice|tri four|quart five|fif six"
-    " seven eight nine|nin ten|decade eleven twelve|twelf|dozen",
+    "en": r"three|third|thrice|triple four|quart five|fifth six seven eight nine|ninth"
+    r" ten(?=s?\b|th|fold)|decade eleven twelve|twelfth|dozen",
 }
+_TENS = r"zehn|zig|ßig|und\w+[zß]ig|teen|ty|ties"  # thirteen is not three
 _MINUS = frozenset(["minus", "moins", "menos", "meno", "min"])
 _POINT = frozenset(["point", "komma"])
 AND = frozenset(["and", "und"])
@@ -34,6 +35,7 @@ _OF_MILLIONS = re.compile(
 )
 _MILLION = 10**6
 _GROUPED = 10**4
+_LARGEST_SMALL = 12
 _LARGEST = 10**15
 _DECIMALS = 6
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
@@ -80,6 +82,11 @@ class Number:
         if self.spelled:
             return False
         return self.value in range(21) or self.value in (*range(30, 100, 10), 100, 1000)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is at most twelve: languages have words for it that other words contain."""
+        return 0 < self.value <= _LARGEST_SMALL and not self.is_ordinal and not self.spelled
 
     @property
     def _ending(self) -> str:
@@ -153,7 +160,9 @@ def _small(language: str) -> re.Pattern[str] | None:
     stems = _STEMS.get(language)
     if stems is None:
         return None
-    groups = (f"(?P<n{number}>(?:{each})\\w*)" for number, each in enumerate(stems.split(), 3))
+    groups = (
+        f"(?P<n{number}>(?:{each})(?!{_TENS})\\w*)" for number, each in enumerate(stems.split(), 3)
+    )
     return re.compile(rf"(?<![^\W\d_])(?:{'|'.join(groups)})", re.IGNORECASE)
 
 

@@ -69,8 +69,7 @@ _CODE = re.compile(
 )
 _NO_DIGITS_BEFORE = re.compile(r"-\w|\s(?:times|steps|mal)\b", re.IGNORECASE)
 _LARGEST_ORDINAL = 10**6
-LARGEST_WORD = 12
-"""Up to this number, languages have words of their own, which models know."""
+_LARGEST_WORD = 12
 _LARGEST_AMBIGUOUS = 2  # "Two" can be "both".
 _BEFORE_HEED = frozenset(["in", "außer", "gib", "gibt", "gebt", "geben", "habt"])
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
@@ -195,19 +194,25 @@ def _is_kept(text: str, one: Reading, language: str) -> bool:
         return False  # a few thousand, one and a half thousand, thousands
     if number.is_ordinal:
         return _is_kept_ordinal(one, language, after)
-    is_small = size <= LARGEST_WORD
+    is_small = size <= _LARGEST_WORD
     if after == "uhr" or (after == "times" and number.is_simple and not is_small):
         return False
-    if is_small and one.said == "acht" and one.previous in _BEFORE_HEED:
+    if is_small and language == "de" and _is_no_number(text, one):
         return False
     return size > _LARGEST_AMBIGUOUS or number.value < 0 or size % 1 != 0
+
+
+def _is_no_number(text: str, one: Reading) -> bool:
+    """Whether a small German number is a noun, such as the mark "eine Vier", or is to be heeded."""
+    is_noun = one.span.start > 0 and text[one.span.start].isupper()
+    return is_noun or (one.said == "acht" and one.previous in _BEFORE_HEED)
 
 
 def _is_kept_ordinal(one: Reading, language: str, after: str) -> bool:
     if one.number.value >= _LARGEST_ORDINAL:
         return False  # the hundred millionth
     if language != "en":
-        return one.number.value > LARGEST_WORD  # the German "achte" is a verb, too
+        return one.number.value > _LARGEST_WORD  # the German "achte" is a verb, too
     # The first three have other meanings: a third party.
     if one.number.value <= 3 or one.previous in _ARTICLES or _SUPERLATIVE.fullmatch(after):
         return False

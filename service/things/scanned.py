@@ -40,7 +40,7 @@ class TermRules:
     carriers: tuple[Carrier, ...] = DEFAULT_CARRIERS
 
 
-_WORDS = frozenset([Form.NUMBER_IN_WORDS])
+_WORDS = frozenset([Form.NUMBER_IN_WORDS, Form.DATE, Form.DAY_NAME])
 _NAMES = frozenset([ThingKind.IDENTIFIER, ThingKind.FOREIGN])
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
-from service.things import dates, number_reader
+from service.things import date_scan, dates, number_reader
 from service.things.number_forms import subtag
 from service.things.number_reader import Number
-from service.things.numbers_in_words import LARGEST_WORD
 from service.things.thing_forms import ThingForms, forms_of
 from service.things.things import Form, Thing
 from service.things.times import is_converted
 from service.things.wanted import Need, Needs
 
-# $5 and 5 $, fifteen and 15: counted together.
+# $5 and 5 $, fifteen and 15, 5th and 5: counted together.
 _NUMBERS = frozenset([Form.AMOUNT, Form.NUMBER, Form.ORDINAL, Form.NUMBER_IN_WORDS])
 _DATES = frozenset([Form.DATE, Form.DAY_NAME])  # Monday and Mondays, too
 
@@ -46,8 +46,8 @@ def thing_needs(
         places.setdefault(thing.text, []).append(thing)
     num_times = sum(thing.form is Form.TIME for thing in things)
     needs: dict[str, Need] = {}
-    has_words = any(thing.form is Form.NUMBER_IN_WORDS for thing in things)
-    joins = _DATES | (_NUMBERS if has_words else frozenset([Form.AMOUNT]))
+    has_others = any(thing.form in (Form.NUMBER_IN_WORDS, Form.ORDINAL) for thing in things)
+    joins = _DATES | (_NUMBERS if has_others else frozenset([Form.AMOUNT]))
     alike: dict[str, str] = {}  # the name of the need by each form of a number
     for name, same in places.items():
         forms = forms_of(same[0], source, target)
@@ -59,6 +59,11 @@ def thing_needs(
             is_one = list(built.values()).count(put) == len(spans)
             needs[name] = Need(spans, (put,), may_repeat=not is_one)
             continue
+        is_word = same[0].form is Form.DAY_NAME or (
+            isinstance(forms.said, Number) and forms.said.is_small
+        )
+        if is_word and date_scan.is_in_name(text, spans[0], source):
+            forms = replace(forms, right=(*forms.right, name))
         if same[0].form in joins:
             first = next((alike[form] for form in forms.right if form in alike), name)
             if first != name:
@@ -92,7 +97,7 @@ def _is_left_to_the_model(thing: Thing, forms: ThingForms, target: str) -> bool:
     if thing.form in _DATES:
         return not dates.are_read_in(target)
     if isinstance(forms.said, Number):  # "le vingt mai", "XVIIIe siècle"
-        if 0 < forms.said.value <= LARGEST_WORD and not forms.said.is_ordinal:
+        if forms.said.is_small:
             return not number_reader.are_small_ones_read_in(target)
         return forms.said.is_ordinal and language not in ("de", "en")
     return thing.form in (Form.AGE, Form.DECADE) and language != "de"

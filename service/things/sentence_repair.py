@@ -158,9 +158,10 @@ class SentenceRepair:
         """The candidate with escaped marks and letter case as in the sentence."""
         marks = quotes_of(candidate.text, self._places(candidate))
         candidate = edited(candidate, as_escaped(self._sentence.quotes, marks))
-        case, found = self._sentence.case, self._places(candidate)
+        case, dates = self._sentence.case, self._things.dates(candidate)
         if case is LetterCase.USUAL:
             return candidate
+        found = [place for place in self._places(candidate) if place not in dates]
         return replace(candidate, text=restored(candidate.text, case, self._rules.target, found))
 
     # --- things ----------------------------------------------------------------------------------
@@ -270,10 +271,9 @@ class SentenceRepair:
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
         self._misplaced = []
-        for span, text in self._things.missing(candidate):
+        for span, text in self._things.to_put(candidate):
             # An escape within a word has none of its own.
-            is_escape = text.startswith("\\")
-            there = None if is_escape else place(candidate, span, text, self._things)
+            there = None if text[0] == "\\" else place(candidate, span, text, self._things)
             if there is None:
                 self._misplaced.append(text)
             edit = spaced(candidate.text, there, text) if there else appended(candidate.text, text)

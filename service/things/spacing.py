@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from model.bundle.spans import Span
-from service.things.dates import contracted
+from service.things.date_style import corrected, ordered
 from service.things.edits import Edit
 from service.things.estimates import estimated
 from service.things.placing import edited
@@ -112,7 +112,9 @@ def in_style(
     candidate = needs.with_spaces(candidate, sentence.text)
     candidate = edited(candidate, list(needs.bettered(candidate, *kept)))
     candidate = edited(candidate, estimated(sentence.text, candidate.text, needs.target))
-    candidate = edited(candidate, contracted(sentence.text, candidate.text, needs.target))
+    candidate = edited(candidate, ordered(sentence.text, candidate.text, needs.target))
+    dates = needs.dates(candidate)
+    candidate = edited(candidate, corrected(sentence.text, candidate.text, needs.target, dates))
     things = [thing.span for thing in sentence.things]
     return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.things import dates, number_forms, number_reader, numbers_in_words, times
+from service.things import date_scan, dates, number_forms, number_reader, numbers_in_words, times
 from service.things.dates import Date
 from service.things.number_forms import subtag
 from service.things.number_reader import Number
@@ -23,6 +23,7 @@ _AMOUNT = re.compile(
     r"(?P<dash>[.,][-–—]{1,2})?\s?(?P<after>\D*)"
 )
 _DASH = re.compile(r"[.,][-–—]{1,2}(?!\d)")
+_DAYS = re.compile(r"(\d{1,2})([-–/])(\d{1,2})")  # of a month: 5-9
 _MINUSES = ("-", "−", "–", "minus ", "Minus ")
 _NUMERO = re.compile(r"(?:nos?\.?:?|№)\s?", re.IGNORECASE)
 _LANGUAGES_OF_NUMERO = {
@@ -170,7 +171,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
     if thing.form is Form.NUMBER_IN_WORDS:
         number = numbers_in_words.number_said(text, source)
         assert number is not None, "it is a number in words"
-        return _number_in_words(text, number, source, target)
+        return _number_in_words(number, source, target)
     if thing.form in (Form.DATE, Form.DAY_NAME):
         return _date(text, source, target)
     if thing.form is Form.NUMBER:
@@ -231,6 +232,8 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     sign = text[0] if not text[0].isdigit() else ""
     number = text[len(sign) :]
     written = number_forms.forms(number, source, target)
+    if subtag(target) == "de" and (days := _DAYS.fullmatch(number)):
+        written = (*written, f"{days[1]}.{days[2].replace('-', '–')}{days[3]}.")
     if sign:
         signs = _MINUSES if sign in "-−" else (sign,)
         return ThingForms(
@@ -243,7 +246,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     return ThingForms((*written, *spelled), wrong, is_exact=False)
 
 
-def _number_in_words(text: str, number: Number, source: str, target: str) -> ThingForms:
+def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
     """Forms in digits; the words of the target language are read by `Needs`."""
     digits, language = number.digits, subtag(target)
     if number.is_ordinal:
@@ -252,8 +255,6 @@ def _number_in_words(text: str, number: Number, source: str, target: str) -> Thi
         forms = _number(digits, "en", target).right
         if "." in digits and forms[0] == digits and number_forms.uses_point(target) is False:
             forms = tuple(sorted(forms, key=lambda form: "." in form))
-    if 0 < number.value <= numbers_in_words.LARGEST_WORD:
-        forms = (*forms, text)  # "High Five"
     read = number.given(source)
     is_read_first = number.is_simple and number_reader.are_read_in(target)
     given = None if is_read_first else read
@@ -261,21 +262,21 @@ def _number_in_words(text: str, number: Number, source: str, target: str) -> Thi
 
 
 def _date(text: str, source: str, target: str) -> ThingForms:
-    date = dates.date_of(text, source)
+    plain, is_middle = date_scan.without_middle(text)
+    date = dates.date_of(plain, source)
     assert date is not None, "it is a date"
-    written = date.written(target)
-    if written is None:
+    if not dates.are_read_in(target):
         return _number(str(date.day), source, target)
-    misplaced = date.misplaced(target)
-    # A name may be another one's, such as that of a newspaper: it may stay.
-    right = tuple(dict.fromkeys((written, text, *misplaced)))
+    if is_middle and subtag(target) == "de":
+        name = date.written(target)
+        right = (f"Mitte {name}", f"Mitte des {name}", f"Mitte des {name}s")
+        return ThingForms(right, is_exact=False, given=date_scan.read_as(date, text, source))
     return ThingForms(
-        right,
+        (date.written(target),),
         is_exact=False,
-        given=date.given(text, source) or (text.capitalize() if text.isupper() else None),
-        better=dict.fromkeys(misplaced, written),
+        given=date_scan.read_as(date, text, source),
         said=date,
-        other=date.in_other_words(text, source),
+        other=date_scan.in_other_words(date, text, source),
     )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
 from service.common.scanning import contains
-from service.things import dates, numbers_in_words
+from service.things import date_scan, numbers_in_words
 from service.things.acronyms import is_acronym
 from service.things.messages import messages_of
+from service.things.number_forms import subtag
 from service.things.patterns import (
     NORMALISED,
     PICTURES,
@@ -139,7 +140,7 @@ _FRAGILE = frozenset(
     ]
 )
 """Forms that most models damage, and the sentence with them."""
-_NUMBERS = frozenset([Form.NUMBER, Form.ORDINAL])
+_PARTS_OF_DATES = frozenset([Form.NUMBER, Form.ORDINAL, Form.ACRONYM])  # MAY 3rd
 _SHORT_CODE = re.compile(r"[A-Z]{0,3}\d{1,3}[A-Z]?")
 
 # Without one of these characters or patterns, a text has no thing.
@@ -159,6 +160,7 @@ _IN_PATH = re.compile(
 _MAX_PATH = 260
 _BEFORE_BREAKS = tuple(".!?:;,…")
 _NOON = re.compile(r"(?<!\w)(?<!after-)(?:noon|midnight)(?![\w-])")  # beside other times
+_GERMAN_AM = re.compile(r"(\d{1,2})\sam")
 _CLOSING = {")": "(", "]": "["}
 
 
@@ -180,7 +182,7 @@ def may_have_things(text: str, language: str = "en") -> bool:
         return True
     if has_runs(text) or added_letters(text, language):
         return True
-    if any(may_have(text, language) for may_have in {each.may_have for each in _IN_WORDS}):
+    if any(may_have(text, language) for may_have in {may_have for may_have, _ in _IN_WORDS}):
         return True
     foreign = foreign_words(language)
     if foreign is None or (text.isascii() and is_latin(language)):
@@ -209,17 +211,19 @@ def find_things(
         end = message.end
     found += _found(text, end, len(text))
     if ThingKind.FOREIGN in kinds and (foreign := foreign_words(language)):
-        found = _merged(found, Form.FOREIGN, _spans(foreign, text), text)
+        found = _merged(found, _of(Form.FOREIGN, _spans(foreign, text)), text)
         if added := added_letters(text, language):
-            found = _merged(found, Form.LATIN, _spans(added, text), text)
+            found = _merged(found, _of(Form.LATIN, _spans(added, text)), text)
     if ThingKind.FOREIGN in kinds and has_runs(text):
-        found = _merged(found, Form.SOUND, _spans(SOUND, text), text)
+        found = _merged(found, _of(Form.SOUND, _spans(SOUND, text)), text)
     if ThingKind.NUMBER in kinds:
-        for each in _IN_WORDS:
-            if each.may_have(text, language):
-                found = _merged(found, each.form, each.spans(text, language), text)
+        for may_have, find in _IN_WORDS:
+            if may_have(text, language):
+                found = _merged(found, find(text, language), text)
         if any(thing.form is Form.TIME for thing in found):
-            found = _merged(found, Form.TIME, _spans(_NOON, text), text)
+            found = _merged(found, _of(Form.TIME, _spans(_NOON, text)), text)
+    if subtag(language) == "de":
+        found = [_without_am(thing) for thing in found]
     found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]
 
@@ -243,17 +247,26 @@ def _found(text: str, start: int, end: int) -> list[Thing]:
     return found
 
 
+def _without_am(thing: Thing) -> Thing:
+    """The thing, or the number of a German "4 am Tisch", which is no time."""
+    match = _GERMAN_AM.fullmatch(thing.text) if thing.form is Form.TIME else None
+    if match is None:
+        return thing
+    span = Span(thing.span.start, thing.span.start + len(match[1]))
+    return Thing(Form.NUMBER, span, match[1])
+
+
 def _spans(pattern: re.Pattern[str], text: str) -> Iterable[Span]:
     return (Span(*match.span()) for match in pattern.finditer(text))
 
 
-def _merged(found: list[Thing], form: Form, spans: Iterable[Span], text: str) -> list[Thing]:
-    """The things, and those of another form between them; a date has its numbers as parts."""
-    parts = _NUMBERS if form is Form.DATE else frozenset[Form]()
+def _merged(found: list[Thing], others: Iterable[tuple[Form, Span]], text: str) -> list[Thing]:
+    """The things, and others between them; dates have numbers as parts."""
     merged: list[Thing] = []
     things = iter(found)
     thing = next(things, None)
-    for span in spans:
+    for form, span in others:
+        parts = _PARTS_OF_DATES if form in (Form.DATE, Form.DAY_NAME) else frozenset[Form]()
         while thing is not None and thing.span.end <= span.start:
             merged.append(thing)
             thing = next(things, None)
@@ -264,40 +277,45 @@ def _merged(found: list[Thing], form: Form, spans: Iterable[Span], text: str) ->
     return [*merged, *([thing] if thing else []), *things]
 
 
-def _times(text: str, language: str) -> Iterable[Span]:
-    return (_without_stop(span, text) for span in times_in_words(text, language))
+def _of(form: Form, spans: Iterable[Span]) -> Iterator[tuple[Form, Span]]:
+    return ((form, span) for span in spans)
 
 
-def _dates(text: str, language: str) -> Iterable[Span]:
-    return (span for span, date in dates.dates_to_keep(text, language) if date.day)
+def _times(text: str, language: str) -> Iterator[tuple[Form, Span]]:
+    return _of(Form.TIME, (_without_stop(span, text) for span in times_in_words(text, language)))
 
 
-def _day_names(text: str, language: str) -> Iterable[Span]:
-    return (span for span, date in dates.dates_to_keep(text, language) if not date.day)
+def _dates(text: str, language: str) -> Iterator[tuple[Form, Span]]:
+    for span, date in date_scan.dates_to_keep(text, language):
+        if date.day:
+            yield Form.DATE, _without_stop(span, text)
+        else:
+            yield Form.DAY_NAME, span
 
 
-def _numbers(text: str, language: str) -> Iterable[Span]:
-    return (span for span, _ in numbers_in_words.numbers_to_keep(text, language))
+def _ages(text: str, language: str) -> Iterator[tuple[Form, Span]]:
+    return _of(Form.AGE, numbers_in_words.ages(text, language))
 
 
-@dataclass(frozen=True)
-class _InWords:
-    """How things of one form are found in words, in texts that may have them."""
-
-    form: Form
-    may_have: Callable[[str, str], bool]
-    spans: Callable[[str, str], Iterable[Span]]
+def _decades(text: str, language: str) -> Iterator[tuple[Form, Span]]:
+    return _of(Form.DECADE, numbers_in_words.decades(text, language))
 
 
-_IN_WORDS = (
-    _InWords(Form.TIME, may_say_times, _times),
-    _InWords(Form.DATE, dates.may_have, _dates),
-    _InWords(Form.DAY_NAME, dates.may_have, _day_names),
-    _InWords(Form.AGE, numbers_in_words.may_have, numbers_in_words.ages),
-    _InWords(Form.DECADE, numbers_in_words.may_have, numbers_in_words.decades),
-    _InWords(Form.NUMBER_IN_WORDS, numbers_in_words.may_have, _numbers),
+def _numbers(text: str, language: str) -> Iterator[tuple[Form, Span]]:
+    found = numbers_in_words.numbers_to_keep(text, language)
+    return _of(Form.NUMBER_IN_WORDS, (span for span, _ in found))
+
+
+_MayHave = Callable[[str, str], bool]
+_Find = Callable[[str, str], Iterable[tuple[Form, Span]]]
+# Each with a fast scan that says whether a text may have it; those found first come first.
+_IN_WORDS: tuple[tuple[_MayHave, _Find], ...] = (
+    (may_say_times, _times),
+    (date_scan.may_have, _dates),
+    (numbers_in_words.may_have, _ages),
+    (numbers_in_words.may_have, _decades),
+    (numbers_in_words.may_have, _numbers),
 )
-"""Those found first come first."""
 
 
 def without_capitals(things: list[Thing], text: str) -> list[Thing]:

@@ -168,7 +168,7 @@ class ClockTime:
             if language != "de":  # where "Am 12.30" is a date
                 found.append(f"{hour}.{minute}")
             if self._is_full:
-                found.append(whole.format(h=hour))
+                found.append(whole.format(h=hour, m=minute))
         if self.hour % 12 == 0 and self._is_full:
             found += _NOONS.get(language, ("", ""))[self.hour == 0].split()
             if self.hour == 0:

@@ -171,6 +171,22 @@ class Needs:
         if Date in kinds and dates.are_read_in(self.target):
             yield from dates.dates_in(text, self.target)
 
+    def to_put(self, candidate: Candidate) -> list[tuple[Span, str]]:
+        """The missing strings to put into a candidate: no small numbers, which idioms lack."""
+        small = {
+            span
+            for need in self._needs.values()
+            if isinstance(need.said, Number) and need.said.is_small
+            for span in need.spans
+        }
+        return [(span, put) for span, put in self.missing(candidate) if span not in small]
+
+    def dates(self, candidate: Candidate) -> list[Span]:
+        """The places of the sentence's dates in a candidate."""
+        found = self.found(candidate)
+        names = (n for n, need in self._needs.items() if isinstance(need.said, Date))
+        return [span for name in names for span in found[name]]
+
     def places(self, candidate: Candidate) -> Iterator[tuple[Sequence[Span], Sequence[Span]]]:
         """The places of each need in the sentence, and those in a candidate."""
         for name, spans in self.found(candidate).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.engine.engine import EngineConfig
@@ -105,6 +105,7 @@ glued = st.lists(
 
 
 @given(glued.map(str.lower))
+@example("5th 5.")
 def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
     rules = TermRules("en", "en", letter_case=False)
     below = FakeTranslator()
