@@ -27,6 +27,8 @@ _WINDOW = 4096
 # Replaces each space by one character, so that positions stay the same: sentencex 1.0.32 panics at
 # a space of several bytes between a capital letter and a full stop.
 _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
+_ORDINAL = re.compile(r"\b\d{1,2}\.\s+\Z")
+_GERMAN_MONTH = re.compile(r"(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)[a-zäö]*[,.;:!?)]")
 
 # No pattern begins with a repetition: they take linear time on any input.
 # A tab divides cells as a line break does lines.
@@ -168,6 +170,8 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
         end = window_start
         for length in _sentence_lengths(plain[window_start:window_stop], subtag):
             end += length
+            if subtag == "de" and _is_within_date(plain, end):
+                continue
             if end < window_stop and end < len(line):
                 yield line[start:end]
                 start = end
@@ -177,6 +181,12 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
             break
     if start < len(line):
         yield line[start:]
+
+
+def _is_within_date(text: str, end: int) -> bool:
+    """Whether a German date is cut, as sentencex does before a comma: am 30. Mai, ..."""
+    is_ordinal = _ORDINAL.search(text, max(0, end - 8), end) is not None
+    return is_ordinal and _GERMAN_MONTH.match(text, end) is not None
 
 
 def _sentence_lengths(text: str, language: str) -> list[int]:

@@ -98,6 +98,8 @@ def test_long_texts_come_together_again_and_fit(text: str, language: str, limit:
         ("en", "Monday\t\tThe shop is open\t9:00", ["Monday", "The shop is open", "9:00"]),
         ("en", "- [ ] One. Two.\n  1. Three.\n# Four", ["One.", "Two.", "Three.", "Four"]),
         ("de", "1. Mai ist ein Feiertag.", ["1. Mai ist ein Feiertag."]),
+        ("de", "Er kam am 30. Mai, sagt er. Er ging.", ["Er kam am 30. Mai, sagt er.", "Er ging."]),
+        ("de", "Es war 1990. Mai, so hieß sie.", ["Es war 1990.", "Mai, so hieß sie."]),
         ("de", "1. Öffne die Tür.\n2. Geh.", ["1.", "Öffne die Tür.", "2.", "Geh."]),
     ],
 )
