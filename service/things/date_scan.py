@@ -81,7 +81,7 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
     end = 0
     for name in date_names(text, language):
         days = [day for day in name.days if _is_day(text, name, day, subtag(language))]
-        if len(days) == 1:
+        if len(days) == len(name.days) == 1:
             span, date = days[0].span, Date(name.number, days[0].day)
         elif _is_name(text, name, subtag(language), has_day=bool(days)):
             span, date = name.span, Date(name.number)
@@ -105,7 +105,8 @@ def is_in_name(text: str, span: Span, language: str) -> bool:
 
 def without_middle(text: str) -> tuple[str, bool]:
     """A date without the "mid-" before it, and whether it had one."""
-    return text.removeprefix(_MID), text.startswith(_MID)
+    is_middle = text[: len(_MID)].lower() == _MID
+    return text[len(_MID) :] if is_middle else text, is_middle
 
 
 def read_as(date: Date, text: str, language: str) -> str | None:
@@ -117,7 +118,7 @@ def read_as(date: Date, text: str, language: str) -> str | None:
         language: BCP-47 code of the sentence.
     """
     name = names_of(language)[date.name]
-    if text.startswith(_MID):
+    if without_middle(text)[1]:
         return f"the middle of {name}"
     if name.lower() not in text.lower():
         return date.written(language)

@@ -174,10 +174,11 @@ def date_names(text: str, language: str) -> Iterator[DateName]:
         if language == "en" and match[0].islower() and match[0] in ORDINARY:
             continue
         is_short = kind == "short"
-        # Most abbreviations are beginnings of other words, without a number near.
-        near = text[max(0, span.start - _NEAR) : span.end + _NEAR] if is_short else "0"
-        has_days = is_month(int(number)) and any(map(str.isdigit, near))
-        days = _days(text, span, language) if has_days else []
+        may_be_month = is_month(int(number))
+        if is_short and language == "en":  # "dec" and "sep" are mostly other words
+            near = text[max(0, span.start - _NEAR) : span.end + _NEAR].lower()
+            may_be_month = may_be_month and ("of" in near or any(map(str.isdigit, near)))
+        days = _days(text, span, language) if may_be_month else []
         yield DateName(span, int(number), is_short, tuple(days))
 
 

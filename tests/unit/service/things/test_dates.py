@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.glossaries.glossary import Glossary
@@ -161,9 +162,18 @@ _PIECES = (
 )
 
 
-@given(st.lists(st.sampled_from(_PIECES.split()), max_size=9), st.sampled_from(["en", "de"]))
-def test_whatever_is_found_has_forms(pieces: list[str], source: str) -> None:
-    text = " ".join(pieces).replace(" - ", "-").replace(" , ", ", ").replace(" . ", ". ")
+@given(
+    st.lists(st.sampled_from(_PIECES.split()), max_size=9),
+    st.sampled_from(["en", "de"]),
+    st.sampled_from([str, str.upper, str.title, str.lower]),
+)
+@example(["in", "mid-May"], "en", str.title)
+@example(["October", "3/4"], "en", str)
+def test_whatever_is_found_has_forms(
+    pieces: list[str], source: str, cased: Callable[[str], str]
+) -> None:
+    joined = " ".join(pieces).replace(" - ", "-").replace(" , ", ", ").replace(" . ", ". ")
+    text = cased(joined)
     for target in (*_LANGUAGES, "pl"):
         needs = needs_of(text, source, target)
         lacking = needs.missing(Candidate("Nichts."))
