@@ -347,7 +347,10 @@ def test_small_numbers_begin_words() -> None:
     assert small_numbers_in(text, "fr") == []
 
 
-@given(st.sampled_from(["in May ", "4, ", "sep ", "the 3rd of ", "Mon-", "twenty ", "4 and "]))
+@pytest.mark.usefixtures("few_objects")
+@pytest.mark.parametrize(
+    "part", ["in May ", "4, ", "sep ", "the 3rd of ", "Mon-", "twenty ", "4 and "]
+)
 def test_any_text_is_searched_in_linear_time(part: str) -> None:
     def seconds(length: int) -> float:
         text = (part * length)[:length] + "May"
@@ -355,4 +358,5 @@ def test_any_text_is_searched_in_linear_time(part: str) -> None:
         list(dates_to_keep(text, "en"))
         return time.thread_time() - started
 
-    assert seconds(40_000) < 40 * max(seconds(4_000), 1e-3)
+    seconds(100)
+    assert seconds(40_000) < 40 * max(seconds(4_000), 2e-3)
