@@ -1,6 +1,6 @@
-"""Finds the days of the week, months and dates of English and German sentences.
+"""Finds the days of the week, months and dates of a sentence, which small models lose or confuse.
 
-Small models lose or confuse them.
+English and German sentences are searched.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from model.bundle.spans import Span
 from service.things.dates import (
-    ORDINARY,
+    OTHER_WORDS,
     SHORT_DAY,
     Date,
     DateName,
@@ -25,23 +25,34 @@ from service.things.dates import (
 from service.things.number_forms import subtag
 
 _VERBS = frozenset(["May", "March"])
+_PERSONS = frozenset([*_VERBS, "April", "June", "August"])
 _FOUND_IN = frozenset(["de", "en"])
-_MOST_BEFORE = 24
+_MOST_BEFORE = 24  # characters that the patterns of what stands before need
 _MID = "mid-"
 _MIDDLE = re.compile(
     rf"\b(?:in|by|since|until|till|from|to|around|before|after)\s(?P<mid>{_MID})\Z", re.IGNORECASE
 )
-# Before the name of a month that is no other word: "in May", "since March".
+# Before the name of a month that is no other word and no person: "in May", "May, June and July".
+_ENGLISH_MONTHS = "|".join(names_of("en")[7:])
 _BEFORE_MONTH = re.compile(
     r"\b(?:in|since|until|till|by|from|to|of|last|next|this|early|mid|late|between|before|after"
-    r"|during|throughout|every|each)[\s-]\Z",
+    r"|during|throughout|every|each)[\s-]\Z"
+    rf"|\b(?:{_ENGLISH_MONTHS})(?:\s?[-–]\s?|,?\s(?:(?:and|or|to)\s)?)\Z",
     re.IGNORECASE,
 )
+_YEAR_BEHIND = re.compile(r",?\s\d{4}\b")
+_HERR = re.compile(r"\b(?:Herrn?|Frau|Dr\.|Familie)\s\Z")
 # After these, a number behind the month counts something: "in October 4 people came".
 _NO_DAY_BEHIND = re.compile(
     r"\b(?:in|during|throughout|last|next|this|every|each|early|late)\s\Z", re.IGNORECASE
 )
-_AFTER_DAY = re.compile(r"\s?[,.;:!?–-]|\s\d{4}\b|\s(?:and|at|in|is|or|to|was|will)\b|\Z")
+# Before and behind a date, where a number behind a month is a day.
+_ON = re.compile(rf"\b(?:on|the|{'|'.join(names_of('en')[:7])}),?\s\Z", re.IGNORECASE)
+_AFTER_DAY = re.compile(
+    r"\s?[,.;:!?)\"”–-]|\s\d{4}\b|\Z|\s(?:a|and|as|at|because|but|for|from|he|i|if|in|is|it|of|on|or|she"
+    r"|that|the|then|there|they|this|through|to|until|was|we|when|where|will|with|you)\b",
+    re.IGNORECASE,
+)
 _NO_DATE_BEHIND = re.compile(r"-[^\W\d]|s\b")  # the 2. Juli-Woche
 # Before an ordinal that is a fraction or counts: the last third of October, every second October.
 _COUNTING = re.compile(
@@ -52,6 +63,7 @@ _COUNTING = re.compile(
 _GERMAN_DETERMINER = re.compile(
     r"\b(?:am|der|dem|den|des|vom|zum|bis|beim|ab|seit|und|oder)\s\Z", re.IGNORECASE
 )
+_OF_SUNDAY = re.compile(r"\s(?:school|best)\b")
 _NAME_BEFORE = re.compile(r"\b[A-Z][a-z'’]+\s\Z")
 _NAME_BEHIND = re.compile(r"\s(?!I\b)[A-Z][a-z]")
 _LINK = r"\.?\s?(?:[-–]|to)\s?"
@@ -61,7 +73,11 @@ _AFTER_SHORT = re.compile(
     rf"|(?i:{_LINK}{SHORT_DAY}\b)"
 )
 _BEFORE_SHORT = re.compile(rf"\b{SHORT_DAY}{_LINK}\Z", re.IGNORECASE)
-_SHORT_GERMAN_DAY = re.compile(r"\b(?:Mo|Di|Mi|Do|Fr|Sa|So)\b")
+# Other words for days of the week, in English and in German.
+_OTHER_DAYS = re.compile(
+    r"\b(?:M[oO]|D[iI]|M[iI]|D[oO]|F[rR]|S[aA]|S[oO])\b|weekday|weekend|\b(?i:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,2}\b"
+    r"|(?i:pfingst|fasching|himmelfahrt|oster|easter|whit|shrove|wochen)"
+)
 _NUMERIC_DATE = re.compile(r"\d[./-]\s?\d")
 
 
@@ -117,7 +133,7 @@ def read_as(date: Date, text: str, language: str) -> str | None:
         text: the date in its sentence.
         language: BCP-47 code of the sentence.
     """
-    name = names_of(language)[date.name]
+    name = names_of(language)[date.number]
     if without_middle(text)[1]:
         return f"the middle of {name}"
     if name.lower() not in text.lower():
@@ -129,7 +145,7 @@ def in_other_words(date: Date, text: str, language: str) -> str | None:
     """Another spelling of a date with a day, in digits; None for the day of a week or a month."""
     if not date.day:
         return None
-    written, name = date.written(language), names_of(language)[date.name]
+    written, name = date.written(language), names_of(language)[date.number]
     if subtag(language) != "en":
         return written
     if not any(map(str.isdigit, text)):
@@ -138,13 +154,14 @@ def in_other_words(date: Date, text: str, language: str) -> str | None:
 
 
 def added_names(source: str, text: str, language: str, target: str) -> list[str]:
-    """The first day of the week or month that only the translation has; [] if none is known.
+    """The first name of a day or month that only an English or German translation has, if any.
 
-    A day of the week is added, too, if the translation has it more often than the sentence.
+    A day of the week is added, too, if the translation has it more often than the sentence. May and
+    March are left out: they may be other words.
 
     Args:
-        source: the sentence. Names are compared for English and German ones.
-        text: the translation, in English or German.
+        source: the sentence, in English or German; of others, nothing is found.
+        text: the translation.
         language: BCP-47 code of the sentence.
         target: BCP-47 code of the translation.
     """
@@ -161,7 +178,7 @@ def added_names(source: str, text: str, language: str, target: str) -> list[str]
         if day and is_known:
             known[name.number] -= 1
             is_known = known[name.number] >= 0
-        is_hidden = _SHORT_GERMAN_DAY if day else _NUMERIC_DATE
+        is_hidden = _OTHER_DAYS if day else _NUMERIC_DATE
         if not is_known and is_hidden.search(source) is None:
             return [word]
     return []
@@ -177,10 +194,9 @@ def _is_day(text: str, name: DateName, day: DayOfMonth, language: str) -> bool:
     if day.is_behind:
         if _search_before(_NO_DAY_BEHIND, text, name.span) is not None:
             return False
-        # At the beginning: "May 3 people come in?"
-        has_ending = text[day.span.end - 1].isalpha()
-        is_first = name.span.start == 0 and not has_ending
-        return not is_first or _AFTER_DAY.match(text, day.span.end) is not None
+        # Elsewhere, it may count: "Since April 10 people died", "May 3 people come in?"
+        is_clear = text[day.span.end - 1].isalpha() or _search_before(_ON, text, name.span)
+        return bool(is_clear) or _AFTER_DAY.match(text, day.span.end) is not None
     if not day.is_in_words:
         return True
     has_of = re.search(r"\sof\s\Z", text[day.span.start : name.span.start]) is not None
@@ -197,8 +213,12 @@ def _is_name(text: str, name: DateName, language: str, *, has_day: bool) -> bool
         is_day = language == "en" and not is_month(name.number)
         return is_day and _is_short_day(text, name.span)
     if language == "de":
-        return word.lower() != "mais"
-    if word.title() not in _VERBS or has_day:
+        return word.lower() != "mais" and _search_before(_HERR, text, name.span) is None
+    if not is_month(name.number):
+        return _OF_SUNDAY.match(text, name.span.end) is None
+    if word.title() not in _PERSONS or has_day:
+        return True
+    if word.title() not in _VERBS and _YEAR_BEHIND.match(text, name.span.end) is not None:
         return True
     is_named = _NAME_BEHIND.match(text, name.span.end) is not None  # March Street
     return not is_named and _search_before(_BEFORE_MONTH, text, name.span) is not None
@@ -227,7 +247,7 @@ def _parts(language: str) -> tuple[list[str], list[str]]:
     lower, as_written = [f"{day}{dash}" for day in short for dash in "-–"], list[str]()
     for number, name in enumerate(map(str.lower, names_of(language))):
         part = name[:3] if is_month(number) else name
-        if name in ORDINARY:
+        if name in OTHER_WORDS:
             as_written += [part.title(), part.upper()]
         else:
             lower.append(part)

@@ -6,127 +6,165 @@ A stand-in hides from the model that a date follows, and small models copy the o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 
 from model.bundle.spans import Span
-from service.things.dates import Date, dates_in, ending_of, names_of
+from service.things.date_scan import dates_to_keep, is_in_name
+from service.things.dates import Date, dates_in, ending_of, is_month, names_of
 from service.things.edits import Edit
 from service.things.number_forms import subtag
-from service.things.wanted import overlap
 
 _DAYS, _MONTHS = ("|".join(names_of("de")[part]) for part in (slice(0, 7), slice(7, None)))
 _ENGLISH_MONTHS = "|".join(names_of("en")[7:])
-_DATE = rf"\d{{1,2}}\.\s(?:{_MONTHS})\b"
-_RANGE = r"(?P<first>\d{1,2})(?P<link>\s?(?:[-–/]|bis|und|oder)\s?)(?P<last>\d{1,2})"
+_RANGE = r"(?P<first>\d{1,2})(?P<link>\s?(?:[-–]|bis|und|oder)\s?)(?P<last>\d{1,2})"
 # Several days without their points, or behind the month: 1-3. Mai, Mai 1-3.
 _SEVERAL = re.compile(
-    rf"(?<![\w.,])(?P<own>(?:{_MONTHS})\s)?(?:{_RANGE}\.?\s(?P<month>{_MONTHS})\b"
+    rf"(?<![\w.,:/–-])(?P<own>(?:{_MONTHS})\s)?(?:{_RANGE}\.?\s(?P<month>{_MONTHS})\b"
     rf"|(?<!\d\s)(?<!\.\s)(?P<before>{_MONTHS})\s{_RANGE.replace('P<', 'P<_')}"
     rf"(?:\.(?=\s\d{{4}}\b))?(?!\w|[.,:]\d|\.?\s(?:{_MONTHS})))"
 )
 # A day without its point, or behind the month: 3 Mai, Mai 3.
 _ONE = re.compile(
-    rf"(?<![\w.,–-])(?P<day>\d{{1,2}})\s(?P<month>{_MONTHS})\b"
+    rf"(?<![\w.,:/–-])(?P<day>\d{{1,2}})\s(?P<month>{_MONTHS})\b"
     rf"|(?<!\d\s)(?<!\.\s)\b(?P<before>{_MONTHS})\s(?P<behind>\d{{1,2}})"
     rf"(?:\.(?=\s[\da-zäöü]))?(?!\w|[.,:–-]\d|\.?\s(?:{_MONTHS}))"
 )
-_NIGHT = re.compile(r"\bnight\b", re.IGNORECASE)
-_PREPOSITIONS = (
-    ("am", re.compile(rf"\b(?:auf|in)(?=\s{_DATE})", re.IGNORECASE)),
-    ("vom", re.compile(rf"\bvon(?=\s(?:\d{{1,2}}\.\s(?:bis|und)\s)?{_DATE})", re.IGNORECASE)),
-    ("im", re.compile(rf"\bin(?=\s(?:{_MONTHS})\b(?!-))", re.IGNORECASE)),
+# Before a month whose number counts something: "im Mai 3 Leute".
+_MONTH_ALONE = re.compile(
+    r"\b(?:im|Anfang|Mitte|Ende|späten|frühen|zwischen|und|seit)\s\Z", re.IGNORECASE
+)
+_PREPOSITION = re.compile(r"\b(auf|in|von)\s\Z", re.IGNORECASE)
+_ENGLISH_PREPOSITION = re.compile(r"\b(on|in|during|from)\s(?:the\s)?\Z", re.IGNORECASE)
+# Verbs with "auf", and nights from one day to the next.
+_WITH_AUF = re.compile(
+    r"\b(?:focus\w*|f[ae]ll\w*|forward|depend\w*|konzentrier\w*|freu\w*|fäll\w*|fiel\w*"
+    r"|versch[oi]\w*|verleg\w*|gelegt|over)\b|night",
+    re.IGNORECASE,
+)
+_FROM_DAY_TO_DAY = re.compile(
+    rf"(?<!von\s)(?<!vom\s)\b(?P<first>{_DAYS})\s(?P<auf>auf)\s(?P<last>{_DAYS})\b(?!-)"
 )
 _MIDDLE = re.compile(
     rf"\b(?:in(?:\sder)?|im|am|zum|zur)\s(?=Mitte\s(?:{_MONTHS})\b)", re.IGNORECASE
 )
-_ON_DAY = re.compile(rf"\b(?:(?P<day>{_DAYS})\s)?(?P<auf>[Aa]uf)(?=\s(?P<next>{_DAYS})\b(?!-))")
-_BEFORE_YEAR = re.compile(rf"\b{_DATE}(?P<comma>,)(?=\s(?P<year>(?:1\d|20)\d\d)\b)")
+_BEFORE_YEAR = re.compile(r",(?=\s((?:1\d|20)\d\d)\b)")
 _ENGLISH = re.compile(
     rf"\b(?P<the>[Tt]he\s)?(?P<day>\d{{1,2}})(?P<end>\.|th|st|nd|rd)?\s(?P<month>{_ENGLISH_MONTHS})\b"
+    r"(?!\s(?:\d{4}\s)?[a-z]{4})"  # the 9 May celebrations
 )
+_MOST_BEFORE = 16
 
 
-def ordered(source: str, text: str, language: str) -> list[Edit]:
+def ordered(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
     """The edits that write the days of a month in the order of a German translation.
 
     Args:
-        source: the sentence.
+        source: the sentence; none is edited unless it is English.
         text: its translation.
-        language: BCP-47 code of the translation.
+        languages: BCP-47 codes of the sentence and of the translation.
     """
-    return list(_ordered(source, text)) if subtag(language) == "de" else []
+    return list(_ordered(source, text)) if _are_english_german(languages) else []
 
 
 def _ordered(source: str, text: str) -> Iterator[Edit]:
+    days = {date for _, date in dates_in(source, "en")}
+    taken = 0
     for match in _SEVERAL.finditer(text):
+        taken = match.end()
         if match["own"]:
             continue  # Mai 30 - 2. Juni
-        is_behind = match["before"] is not None
-        mark = "_" if is_behind else ""
+        mark = "_" if match["before"] is not None else ""
         first, link, last = (match[f"{mark}{part}"] for part in ("first", "link", "last"))
         month = match["before"] or match["month"]
-        english = names_of("en")[names_of("de").index(month)]
-        if is_behind and f"{english} {first}" not in source:
-            continue  # "im Mai 5 bis 9 Leute"
-        yield Edit(Span(*match.span()), f"{first}.{link.replace('-', '–')}{last}. {month}")
-    dates = {date for _, date in dates_in(source, "en")}
-    several = [Span(*match.span()) for match in _SEVERAL.finditer(text)]
+        number = names_of("de").index(month)
+        both = {Date(number, int(first)), Date(number, int(last))}
+        if both <= days and int(first) < int(last):
+            yield Edit(Span(*match.span()), f"{first}.{link.replace('-', '–')}{last}. {month}")
+    dates = {date for _, date in dates_to_keep(source, "en")} if taken < len(text) else set[Date]()
     for match in _ONE.finditer(text):
-        span, name = Span(*match.span()), match["month"] or match["before"]
-        date = Date(names_of("de").index(name), int(match["day"] or match["behind"]))
-        if date in dates and not any(overlap(span, other) for other in several):
-            yield Edit(span, date.written("de"))
+        month = match["month"] or match["before"]
+        date = Date(names_of("de").index(month), int(match["day"] or match["behind"]))
+        start = max(0, match.start() - _MOST_BEFORE)
+        is_count = match["before"] and _MONTH_ALONE.search(text, start, match.start())
+        if date in dates and not is_count and not _SEVERAL.match(text, match.start()):
+            yield Edit(Span(*match.span()), date.written("de"))
 
 
-def corrected(source: str, text: str, language: str, dates: Sequence[Span]) -> list[Edit]:
+def corrected(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
     """The edits that correct the words and signs around dates: "am 4. Oktober", "the 3rd of May".
 
     Args:
-        source: the sentence.
+        source: the sentence, in English or German.
         text: its translation.
-        language: BCP-47 code of the translation.
-        dates: the places of the sentence's dates in the translation.
+        languages: BCP-47 codes of the sentence and of the translation.
     """
-    if subtag(language) == "en":
-        return list(_english(text, dates))
-    if subtag(language) != "de":
-        return []
-    near = [Span(date.start - 1, date.end + 1) for date in dates]
-    found = [e for e in _german(source, text) if any(_touch(e.span, date) for date in near)]
-    return found + [Edit(Span(*match.span()), "") for match in _MIDDLE.finditer(text)]
+    if _are_english_german(languages):
+        return list(_german(source, text))
+    is_english = tuple(map(subtag, languages)) == ("de", "en")
+    return list(_english(source, text)) if is_english else []
 
 
-def _touch(one: Span, other: Span) -> bool:
-    return one.start <= other.end and other.start <= one.end
+def _are_english_german(languages: tuple[str, str]) -> bool:
+    return tuple(map(subtag, languages)) == ("en", "de")
 
 
 def _german(source: str, text: str) -> Iterator[Edit]:
-    for put, pattern in _PREPOSITIONS:
-        for match in pattern.finditer(text):
-            yield Edit(Span(*match.span()), put.title() if match[0].istitle() else put)
-    for match in _BEFORE_YEAR.finditer(text):
-        if f", {match['year']}" in source:
-            yield Edit(Span(*match.span("comma")), "")
-    for match in _ON_DAY.finditer(text):
-        first, last = (_in_english(match[group]) for group in ("day", "next"))
-        span = Span(*match.span("auf"))
-        if first and f"{first} to {last}" in source and not _NIGHT.search(source):
-            yield Edit(span, "bis")
-        elif f"on {last}" in source or f"On {last}" in source:  # not "postponed to Thursday"
-            yield Edit(span, "Am" if match["auf"] == "Auf" else "am")
-
-
-def _english(text: str, dates: Sequence[Span]) -> Iterator[Edit]:
-    for match in _ENGLISH.finditer(text):
-        if not any(date.start <= match.start("day") < date.end for date in dates):
+    kept = list(dates_to_keep(source, "en"))
+    if not kept:
+        return
+    prepositions = {date: _english_preposition(source, span) for span, date in kept}
+    counts = Counter(date for _, date in kept)
+    has_auf = _WITH_AUF.search(source) is not None or _WITH_AUF.search(text) is not None
+    names = {date for span, date in kept if is_in_name(source, span, "en")}
+    for span, date in dates_in(text, "de"):
+        if date not in prepositions or text[span.end : span.end + 1] == "-":
             continue
+        start = max(0, span.start - _MOST_BEFORE)
+        match = _PREPOSITION.search(text, start, span.start)
+        if match is not None:
+            may_be_auf = prepositions[date] == "on" and not has_auf and counts[date] == 1
+            put = _contracted(match[1].lower(), date, prepositions[date], may_be_auf=may_be_auf)
+            if put and (date.day or date not in names):
+                yield Edit(Span(*match.span(1)), put.title() if match[1].istitle() else put)
+        comma = _BEFORE_YEAR.match(text, span.end) if date.day else None
+        if comma is not None and f", {comma[1]}" in source:
+            yield Edit(Span(comma.start(), comma.end()), "")
+    for match in _FROM_DAY_TO_DAY.finditer(text):
+        first, last = (names_of("en")[names_of("de").index(match[n])] for n in ("first", "last"))
+        if f"{first} to {last}" in source and not has_auf:
+            yield Edit(Span(*match.span("auf")), "bis")
+    if "mid-" in source.lower():
+        for match in _MIDDLE.finditer(text):
+            yield Edit(Span(*match.span()), "")
+
+
+def _english_preposition(source: str, span: Span) -> str:
+    start = max(0, span.start - _MOST_BEFORE)
+    match = _ENGLISH_PREPOSITION.search(source, start, span.start)
+    return match[1].lower() if match else ""
+
+
+def _contracted(word: str, date: Date, preposition: str, *, may_be_auf: bool) -> str:
+    """The German preposition in place of a word before a date; empty to leave it."""
+    if date.day:
+        if word == "von":
+            return "vom"
+        is_on = may_be_auf if word == "auf" else preposition == "on"
+        return "am" if is_on else ""
+    if is_month(date.number):
+        return "im" if word == "in" and preposition in ("in", "during") else ""
+    return "am" if word == "auf" and may_be_auf else ""
+
+
+def _english(source: str, text: str) -> Iterator[Edit]:
+    dates = {date for _, date in dates_to_keep(source, "de")}
+    for match in _ENGLISH.finditer(text) if dates else ():
         day, month = int(match["day"]), match["month"]
-        ending = ending_of(day)
+        date, ending = Date(names_of("en").index(month), day), ending_of(day)
+        if date not in dates:
+            continue
         if match["the"]:
             yield Edit(Span(*match.span()), f"{match['the']}{day}{ending} of {month}")
         elif match["end"] is not None and match["end"] != ending:
-            yield Edit(Span(*match.span()), Date(names_of("en").index(month), day).written("en"))
-
-
-def _in_english(day: str | None) -> str:
-    return names_of("en")[names_of("de").index(day)] if day else ""
+            yield Edit(Span(*match.span()), date.written("en"))

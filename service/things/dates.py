@@ -31,12 +31,12 @@ _NAMES = {
     " junho julho agosto setembro outubro novembro dezembro",
 }
 _DAYS_OF_WEEK = 7
-_WITH_ORDINALS = frozenset(["de", "en"])  # before a month, a cardinal is no day there
+_WITH_ORDINALS = frozenset(["de", "en"])  # a day in words is an ordinal: "third of May"
 _CAPITALISED = frozenset(["de", "en"])
 # Names are parts of longer words in these languages: Ostersonntag, Novembernebel.
 _COMPOUNDING = frozenset(["da", "de", "nl"])
-ORDINARY = frozenset(["may", "march", "august"])
-"""English names that are other words in lower case."""
+OTHER_WORDS = frozenset(["may", "march", "august"])
+"""English names of months that are other words in lower case."""
 _FORMATS = {"de": "{}. {}", "da": "{}. {}", "es": "{} de {}", "pt": "{} de {}"}
 # Endings of a day in digits, and words between a day and its month.
 _AFTER_DIGITS = {
@@ -49,15 +49,15 @@ _OF = {
 }
 _WORDS = r"(?:(?:twenty|thirty)[\s-])?[^\W\d_]{3,}"
 _LINK = (
-    r"(?:\s?(?:[-–—/,]|und|bis|oder|and|to|or|et|au|y|e|al|a|og|til|en|tot|t/m)"
-    r"(?:\s(?:zum|dem|am|den|le|el)\b)?\s?)"
+    r"(?:\s?(?:[-–—/,&]|und|bis(?:\seinschließlich)?|oder|and|to|through|or|et|aux?|y|e|al|ao|a|og"
+    r"|til|en|tot(?:\sen\smet)?|t/m)(?:\s(?:zum|dem|am|den|le|el|il|lo|o)\b|\s?(?:all|l)['’])?\s?)"
 )
-_NEAR = 8
-_MOST_BEFORE = 40
+_NEAR = 8  # characters between an abbreviation and its day
+_MOST_BEFORE = 40  # characters of the days before a month
 _LAST_DAY = 31
 _ENDINGS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 SHORT_DAY = r"(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
-"""Abbreviations of English days of the week."""
+"""Pattern of the abbreviations of English days of the week."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class Date:
     """A day of the week, a month, or a day of a month.
 
     Attributes:
-        name: number of the name: 0 is Monday, 7 is January.
+        number: number of its name: 0 is Monday, 7 is January.
         day: day of the month; 0 without one.
     """
 
-    name: int
+    number: int
     day: int = 0
 
     def written(self, language: str) -> str:
         """The date as a language writes it, one of those in which dates are read."""
-        name, code = names_of(language)[self.name], subtag(language)
+        name, code = names_of(language)[self.number], subtag(language)
         if not self.day:
             return name
         day = "1er" if code == "fr" and self.day == 1 else str(self.day)
@@ -171,9 +171,9 @@ def date_names(text: str, language: str) -> Iterator[DateName]:
     for match in _pattern(language).finditer(text):
         kind, number = (match.lastgroup or "").split("_")
         span = Span(*match.span())
-        if language == "en" and match[0].islower() and match[0] in ORDINARY:
-            continue
         is_short = kind == "short"
+        if language == "en" and match[0].islower() and (is_short or match[0] in OTHER_WORDS):
+            continue  # "sep 2" may be a setting
         may_be_month = is_month(int(number))
         if is_short and language == "en":  # "dec" and "sep" are mostly other words
             near = text[max(0, span.start - _NEAR) : span.end + _NEAR].lower()

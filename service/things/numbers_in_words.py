@@ -71,7 +71,12 @@ _NO_DIGITS_BEFORE = re.compile(r"-\w|\s(?:times|steps|mal)\b", re.IGNORECASE)
 _LARGEST_ORDINAL = 10**6
 _LARGEST_WORD = 12
 _LARGEST_AMBIGUOUS = 2  # "Two" can be "both".
-_BEFORE_HEED = frozenset(["in", "außer", "gib", "gibt", "gebt", "geben", "habt"])
+# With these, "acht" is heed. Numbers are parts of the English idioms.
+_HEED = re.compile(
+    r"\b(?:g[eia]b\w*|gegeben|ha[bt]\w*|n[aei]hm\w*|nimm\w*|außer|acht\w+)\b", re.IGNORECASE
+)
+_IDIOMS = re.compile(r"(?:(?:high|take|cloud)\s|-(?:to|by)-)\Z", re.IGNORECASE)
+_PART_OF_WORD = re.compile(r"-(?:pack|wheel|to|by|leaf|letter|piece)\b|\sby\sfour", re.IGNORECASE)
 _NEXT_WORD = re.compile(r"[\s-]?(\w*)")
 # "Thirty-second" can be half a minute. These say that it is a number.
 _COUNTED = (
@@ -197,15 +202,19 @@ def _is_kept(text: str, one: Reading, language: str) -> bool:
     is_small = size <= _LARGEST_WORD
     if after == "uhr" or (after == "times" and number.is_simple and not is_small):
         return False
-    if is_small and language == "de" and _is_no_number(text, one):
+    if is_small and _is_no_number(text, one, language):
         return False
     return size > _LARGEST_AMBIGUOUS or number.value < 0 or size % 1 != 0
 
 
-def _is_no_number(text: str, one: Reading) -> bool:
-    """Whether a small German number is a noun, such as the mark "eine Vier", or is to be heeded."""
+def _is_no_number(text: str, one: Reading, language: str) -> bool:
+    """Whether a small number is none: the mark "eine Vier", to give heed ("acht"), a six-pack."""
+    start, end = one.span
+    if language == "en":
+        is_idiom = _IDIOMS.search(text, max(0, start - 8), start) is not None
+        return is_idiom or _PART_OF_WORD.match(text, end) is not None
     is_noun = one.span.start > 0 and text[one.span.start].isupper()
-    return is_noun or (one.said == "acht" and one.previous in _BEFORE_HEED)
+    return is_noun or (one.said == "acht" and _HEED.search(text) is not None)
 
 
 def _is_kept_ordinal(one: Reading, language: str, after: str) -> bool:

@@ -17,8 +17,9 @@ from service.things.things import Form, Thing
 from service.things.times import is_converted
 from service.things.wanted import Need, Needs
 
-# $5 and 5 $, fifteen and 15, 5th and 5: counted together.
-_NUMBERS = frozenset([Form.AMOUNT, Form.NUMBER, Form.ORDINAL, Form.NUMBER_IN_WORDS])
+# $5 and 5 $, 5% and 5 %, fifteen and 15, 5th and 5: counted together.
+_AMOUNTS = frozenset([Form.AMOUNT, Form.UNIT])
+_NUMBERS = frozenset([Form.NUMBER, Form.ORDINAL, Form.NUMBER_IN_WORDS])
 _DATES = frozenset([Form.DATE, Form.DAY_NAME])  # Monday and Mondays, too
 
 
@@ -47,7 +48,7 @@ def thing_needs(
     num_times = sum(thing.form is Form.TIME for thing in things)
     needs: dict[str, Need] = {}
     has_others = any(thing.form in (Form.NUMBER_IN_WORDS, Form.ORDINAL) for thing in things)
-    joins = _DATES | (_NUMBERS if has_others else frozenset([Form.AMOUNT]))
+    joins = _DATES | _AMOUNTS | (_NUMBERS if has_others else frozenset())
     alike: dict[str, str] = {}  # the name of the need by each form of a number
     for name, same in places.items():
         forms = forms_of(same[0], source, target)
@@ -84,7 +85,7 @@ def thing_needs(
             said=forms.said,
             other=forms.other,
         )
-    return Needs(needs, text, target)
+    return Needs(needs, text, source, target)
 
 
 def _is_left_to_the_model(thing: Thing, forms: ThingForms, target: str) -> bool:

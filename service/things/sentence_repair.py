@@ -273,7 +273,7 @@ class SentenceRepair:
         self._misplaced = []
         for span, text in self._things.to_put(candidate):
             # An escape within a word has none of its own.
-            there = None if text[0] == "\\" else place(candidate, span, text, self._things)
+            there = None if text[:1] == "\\" else place(candidate, span, text, self._things)
             if there is None:
                 self._misplaced.append(text)
             edit = spaced(candidate.text, there, text) if there else appended(candidate.text, text)

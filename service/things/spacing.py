@@ -11,16 +11,17 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from model.bundle.spans import Span
 from service.things.date_style import corrected, ordered
 from service.things.edits import Edit
 from service.things.estimates import estimated
 from service.things.placing import edited
+from service.things.quotes import quotes_of
 from service.things.scanned import ScannedSentence
 from service.things.things import Form, Thing
-from service.things.wanted import Candidate, Needs
+from service.things.wanted import Candidate, Needs, overlap
 
 # <b>, </b>, <br/>, [b], [/b], and codes of subtitles such as {\an8}.
 _TAG = re.compile(
@@ -112,11 +113,25 @@ def in_style(
     candidate = needs.with_spaces(candidate, sentence.text)
     candidate = edited(candidate, list(needs.bettered(candidate, *kept)))
     candidate = edited(candidate, estimated(sentence.text, candidate.text, needs.target))
-    candidate = edited(candidate, ordered(sentence.text, candidate.text, needs.target))
-    dates = needs.dates(candidate)
-    candidate = edited(candidate, corrected(sentence.text, candidate.text, needs.target, dates))
+    languages = (needs.source, needs.target)
+    for edits in (ordered, corrected):
+        found = edits(sentence.text, candidate.text, languages)
+        if found:
+            candidate = edited(candidate, _outside(found, candidate, needs, *kept))
     things = [thing.span for thing in sentence.things]
     return edited(candidate, misplaced_spaces(sentence.text, things, candidate.text))
+
+
+def _outside(edits: Sequence[Edit], candidate: Candidate, *needs: Needs) -> list[Edit]:
+    """The edits of what is no other thing, no term, and not quoted."""
+    places = [place for each in needs for place in each.others(candidate)]
+    marks = [mark.span.start for mark in quotes_of(candidate.text, places)]
+    return [
+        edit
+        for edit in edits
+        if not any(overlap(edit.span, place) for place in places)
+        and sum(mark < edit.span.start for mark in marks) % 2 == 0
+    ]
 
 
 def misplaced_spaces(source: str, things: Iterable[Span], target: str) -> list[Edit]:

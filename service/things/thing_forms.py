@@ -233,7 +233,9 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     number = text[len(sign) :]
     written = number_forms.forms(number, source, target)
     if subtag(target) == "de" and (days := _DAYS.fullmatch(number)):
-        written = (*written, f"{days[1]}.{days[2].replace('-', '–')}{days[3]}.")
+        first, last = f"{days[1]}.", f"{days[3]}."
+        links = (" und ",) if days[2] == "/" else ("–", "-", " – ", " - ", " bis ", " bis zum ")
+        written = (*written, *(first + link + last for link in links))
     if sign:
         signs = _MINUSES if sign in "-−" else (sign,)
         return ThingForms(

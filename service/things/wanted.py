@@ -20,6 +20,7 @@ _CAPITALS = re.compile(r"(?<!\w)[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}(?!\w)")
 # Of a time: what says that "Uhr" stands elsewhere, or that the string is no time in a sentence.
 _TIME_BEFORE = re.compile(r"(?:\d|Uhr)(?:\s?[,/–—-]|\s(?:bis|und|oder))\s?$")
 _TIME_BEHIND = re.compile(r"\s*(?:uhr\b|h\b|(?:[,/–—-]|bis\b|und\b|oder\b)\s?\d)", re.IGNORECASE)
+_NUMBER = re.compile(r"[\d.,:/–-]+")
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
@@ -99,11 +100,16 @@ class Needs:
         needs: the needs, each by a name.
         text: the sentence, if the names are strings of it. What is counted in a translation is
             counted in the sentence in the same way, so that a copy of the sentence meets all needs.
+        source: BCP-47 code of the sentence.
         target: BCP-47 code of the translation, if it may have numbers in words.
     """
 
-    def __init__(self, needs: dict[str, Need], text: str | None = None, target: str = "") -> None:
+    def __init__(
+        self, needs: dict[str, Need], text: str | None = None, source: str = "", target: str = ""
+    ) -> None:
         self._needs = needs
+        self._text = text or ""
+        self.source = source
         self.target = target
         self._said = {need.said: name for name, need in needs.items() if need.said}
         self._wanted = {name: need.forms for name, need in needs.items()}
@@ -178,8 +184,22 @@ class Needs:
             for need in self._needs.values()
             if isinstance(need.said, Number) and need.said.is_small
             for span in need.spans
+            if self._is_word(span)
         }
         return [(span, put) for span, put in self.missing(candidate) if span not in small]
+
+    def _is_word(self, span: Span) -> bool:
+        return not any(map(str.isdigit, self._text[slice(*span)]))
+
+    def others(self, candidate: Candidate) -> list[Span]:
+        """The places in a candidate of all but dates and numbers."""
+        found = self.found(candidate)
+        names = (
+            name
+            for name, need in self._needs.items()
+            if need.said is None and not _NUMBER.fullmatch(name)
+        )
+        return [span for name in names for span in found[name]]
 
     def dates(self, candidate: Candidate) -> list[Span]:
         """The places of the sentence's dates in a candidate."""
@@ -227,7 +247,11 @@ class Needs:
         for name, need in self._needs.items():
             count = self._num_missing(name, found, candidate)
             if count > 0:
-                met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
+                # Digits are missing rather than words, of which idioms have others.
+                met = {
+                    span: (self._is_met(span, found[name], candidate), self._is_word(span))
+                    for span in need.spans
+                }
                 puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
                 missing += [
                     (span, puts.get(span, need.forms[0]))

@@ -93,10 +93,17 @@ def test_a_translation_lacks_a_date_with_another_day_or_month(
         ("In July 12 children, in October 4th graders", {"July": (13, 0), "October": (16, 0)}),
         ("the last third of October, two thirds of June", {"October": (16, 0), "June": (12, 0)}),
         ("every second October, a fifth of July", {"October": (16, 0), "July": (13, 0)}),
+        ("Since April 10 people have died.", {"April": (10, 0)}),
+        ("Between March and May 30 people died.", {"March": (9, 0), "May": (11, 0)}),
+        ("By October 4 we need it.", {"October 4": (16, 4)}),
+        ("On July 9 guests came.", {"July 9": (13, 9)}),
+        ("Set sep 2 and dec 3.", {}),
         ("the second May bank holiday", {}),
         ("a May 5-star hotel, the July 5-star hotel", {"July": (13, 0)}),
         # Other words, and names of persons
         ("Theresa May, Fredric March, in March Street", {}),
+        ("June saw April. Aunt August's Sunday best", {}),
+        ("The wettest are May, June and July.", {"June": (12, 0), "July": (13, 0)}),
         ("He sat. The sun wed us to Mon.", {}),
         ("May 3 people come in?", {}),
         ("an august body, the sun sat, a dec, a mar", {}),
@@ -104,7 +111,9 @@ def test_a_translation_lacks_a_date_with_another_day_or_month(
     ],
 )  # fmt: skip
 def test_english_dates(text: str, kept: dict[str, tuple[int, int]]) -> None:
-    found = {text[slice(*span)]: (date.name, date.day) for span, date in dates_to_keep(text, "en")}
+    found = {
+        text[slice(*span)]: (date.number, date.day) for span, date in dates_to_keep(text, "en")
+    }
     assert found == kept
 
 
@@ -119,10 +128,13 @@ def test_english_dates(text: str, kept: dict[str, tuple[int, int]]) -> None:
         # Parts of words, and other words
         ("Am Ostersonntag, am Mittwochabend, die Novemberwahlen", {}),
         ("Mainz, Mais, Juliane, Junior", {}),
+        ("Herr Mai, Frau Sonntag", {}),
     ],
 )
 def test_german_dates(text: str, kept: dict[str, tuple[int, int]]) -> None:
-    found = {text[slice(*span)]: (date.name, date.day) for span, date in dates_to_keep(text, "de")}
+    found = {
+        text[slice(*span)]: (date.number, date.day) for span, date in dates_to_keep(text, "de")
+    }
     assert found == kept
 
 
@@ -140,6 +152,8 @@ def test_german_dates(text: str, kept: dict[str, tuple[int, int]]) -> None:
         ("On Saturday.", "Am Sonnabend."),
         ("On a cold January day.", "An einem kalten Januartag."),
         ("On October 4 and on October 6.", "Am 4. und am 6. Oktober."),
+        ("On October 4-6.", "Vom 4. bis 6. Oktober."),
+        ("On October 4-6.", "4. - 6. Oktober"),
         ("Saturday evening.", "Samstagabend."),
         ("The November elections.", "Die Novemberwahlen."),
         ("He reads the Sunday Times.", "Er liest die Sunday Times."),
@@ -202,12 +216,17 @@ def test_things_of_a_date_belong_to_it() -> None:
         ("on October 4", "Es endet auf 4. Oktober.", "Es endet am 4. Oktober."),
         ("On October 4", "In 4. Oktober endet es.", "Am 4. Oktober endet es."),
         ("from July 30 to August 2", "Von 30. Juli bis 2. August.", "Vom 30. Juli bis 2. August."),
-        ("in May", "In Mai und in Juni.", "Im Mai und im Juni."),
+        ("in May and in June", "In Mai und in Juni.", "Im Mai und im Juni."),
         ("on February 9, 2011", "am 9. Februar, 2011", "am 9. Februar 2011"),
         ("in mid-June", "In der Mitte Juni, in Mitte Juni", "Mitte Juni, Mitte Juni"),
         ("published on Thursday", "auf Donnerstag", "am Donnerstag"),
         ("open Monday to Friday", "Montag auf Freitag geöffnet", "Montag bis Freitag geöffnet"),
         # Right as they are
+        ("moved to October 4", "auf 4. Oktober verlegt", "auf 4. Oktober verlegt"),
+        ("Christmas falls on Friday", "fällt auf Freitag", "fällt auf Freitag"),
+        ("forward to Friday; on Friday", "freue mich auf Freitag", "freue mich auf Freitag"),
+        ("from Monday to Tuesday", "von Montag auf Dienstag", "von Montag auf Dienstag"),
+        ("in love with June", "in Juni verliebt", "in Juni verliebt"),
         ("postponed to Thursday", "auf Donnerstag verschoben", "auf Donnerstag verschoben"),
         ("the night Monday to Friday", "von Montag auf Freitag", "von Montag auf Freitag"),
         ("in May nights", "in Mai-Nächten, in Mainz", "in Mai-Nächten, in Mainz"),
@@ -215,9 +234,8 @@ def test_things_of_a_date_belong_to_it() -> None:
     ],
 )
 def test_words_around_german_dates(source: str, text: str, right: str) -> None:
-    dates = [span for span, _ in dates_in(text, "de")]
-    assert EditedText(text, corrected(source, text, "de", dates)).text == right
-    assert corrected(source, text, "fr", dates) == []
+    assert EditedText(text, corrected(source, text, ("en", "de"))).text == right
+    assert corrected(source, text, ("fr", "de")) == corrected(source, text, ("en", "fr")) == []
 
 
 @pytest.mark.parametrize(
@@ -233,26 +251,34 @@ def test_words_around_german_dates(source: str, text: str, right: str) -> None:
         ("May 30 - June 2", "Mai 30 - 2. Juni", "Mai 30 - 2. Juni"),
         # Right as they are, or no dates
         ("on 1 and 2 May", "am 1. und 2. Mai", "am 1. und 2. Mai"),
+        ("from 14:30 to 12 May", "von 14:30 bis 12. Mai", "von 14:30 bis 12. Mai"),
+        ("Chapters 3 and 4 in March", "Kapitel 3 und 4. März", "Kapitel 3 und 4. März"),
+        ("In May 4 dogs died, on May 4 one.", "Im Mai 4 Hunde", "Im Mai 4 Hunde"),
         ("In May, 5 to 9 people", "Im Mai 5 bis 9 Leute", "Im Mai 5 bis 9 Leute"),
         ("In May, 3 people", "Im Mai 3 Leute", "Im Mai 3 Leute"),
     ],
 )
 def test_several_german_days(source: str, text: str, right: str) -> None:
-    assert EditedText(text, ordered(source, text, "de")).text == right
+    assert EditedText(text, ordered(source, text, ("en", "de"))).text == right
+    assert ordered(source, text, ("fr", "de")) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "right"),
+    ("source", "text", "right"),
     [
-        ("The 1th May is a party.", "The 1st of May is a party."),
-        ("Today is the 3 August.", "Today is the 3rd of August."),
-        ("On 2. June and 21th June.", "On 2 June and 21 June."),
-        ("On 4 October and May 3, the 3rd of May.", "On 4 October and May 3, the 3rd of May."),
+        ("Der 1. Mai", "The 1th May is a party.", "The 1st of May is a party."),
+        ("Heute ist der 3. August.", "Today is the 3 August.", "Today is the 3rd of August."),
+        ("Am 2. Juni, am 21. Juni.", "On 2. June and 21th June.", "On 2 June and 21 June."),
+        (
+            "Am 4. Oktober, am 3. Mai",
+            "On 4 October, May 3, the 3rd of May.",
+            "On 4 October, May 3, the 3rd of May.",
+        ),
+        ("Die Feiern zum 9. Mai", "The 9 May celebrations", "The 9 May celebrations"),
     ],
 )
-def test_english_days(text: str, right: str) -> None:
-    dates = [span for span, _ in dates_in(text, "en")]
-    assert EditedText(text, corrected("", text, "en", dates)).text == right
+def test_english_days(source: str, text: str, right: str) -> None:
+    assert EditedText(text, corrected(source, text, ("de", "en"))).text == right
 
 
 @pytest.mark.parametrize(
@@ -263,6 +289,7 @@ def test_english_days(text: str, right: str) -> None:
         ("On 12/05/2024.", "Am 12. Juni 2024.", []),
         ("At Easter they eat maize.", "Am Ostersonntag essen sie Mais.", []),
         ("On Monday.", "Am Montag.", []),
+        ("Open on weekdays.", "Montags bis freitags geöffnet.", []),
         ("The youth of Augustus at the beer festival", "Junioren, Augustiner, Oktoberfest", []),
         ("A week from Friday.", "Am Freitag von Freitag.", ["Freitag"]),
     ],
@@ -360,3 +387,27 @@ def test_any_text_is_searched_in_linear_time(part: str) -> None:
 
     seconds(100)
     assert seconds(40_000) < 40 * max(seconds(4_000), 2e-3)
+
+
+async def test_quotations_are_not_edited() -> None:
+    below = FakeTranslator(words={"May": "Mai"})
+    [result] = await stage(below, letter_case=False).translate(['It is "in May" in May.'])
+    assert (result.text, result.warnings) == ('It is "in Mai" im Mai.', [])
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Ich gebe acht auf dich.", "de"),
+        ("Du musst dich in acht nehmen.", "de"),
+        ("He bought a six-pack for the nine-to-five job.", "en"),
+        ("High five! She is on cloud nine.", "en"),
+    ],
+)
+def test_idioms_have_no_small_numbers(text: str, language: str) -> None:
+    assert not [t for t in find_things(text, language=language) if t.form is Form.NUMBER_IN_WORDS]
+
+
+def test_a_number_that_is_also_in_words_is_put_as_digits() -> None:
+    needs = needs_of("Three dogs and room 3.")
+    assert [put for _, put in needs.to_put(Candidate("Drei Hunde und Zimmer."))] == ["3"]

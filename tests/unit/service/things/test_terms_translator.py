@@ -106,6 +106,7 @@ glued = st.lists(
 
 @given(glued.map(str.lower))
 @example("5th 5.")
+@example("1,250.50 %} 1,250.50%}.")
 def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
     rules = TermRules("en", "en", letter_case=False)
     below = FakeTranslator()
