@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from service.glossaries.glossary import Glossary
 from service.things.checks import added
 from service.things.date_scan import dates_to_keep
-from service.things.date_style import corrected, ordered
 from service.things.dates import Date, date_of, dates_in
-from service.things.edits import EditedText
-from service.things.number_reader import small_numbers_in
 from service.things.sentence_needs import thing_needs
 from service.things.things import Form, find_things
 from service.things.wanted import Candidate, Needs
-from service.translation.results import WarningKind
 from tests.unit.service.text.scripted_translator import FakeTranslator, stage
 
 _DAYS_OF_WEEK = 7
@@ -211,77 +207,6 @@ def test_things_of_a_date_belong_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "right"),
-    [
-        ("on October 4", "Es endet auf 4. Oktober.", "Es endet am 4. Oktober."),
-        ("On October 4", "In 4. Oktober endet es.", "Am 4. Oktober endet es."),
-        ("from July 30 to August 2", "Von 30. Juli bis 2. August.", "Vom 30. Juli bis 2. August."),
-        ("in May and in June", "In Mai und in Juni.", "Im Mai und im Juni."),
-        ("on February 9, 2011", "am 9. Februar, 2011", "am 9. Februar 2011"),
-        ("in mid-June", "In der Mitte Juni, in Mitte Juni", "Mitte Juni, Mitte Juni"),
-        ("published on Thursday", "auf Donnerstag", "am Donnerstag"),
-        ("open Monday to Friday", "Montag auf Freitag geöffnet", "Montag bis Freitag geöffnet"),
-        # Right as they are
-        ("moved to October 4", "auf 4. Oktober verlegt", "auf 4. Oktober verlegt"),
-        ("Christmas falls on Friday", "fällt auf Freitag", "fällt auf Freitag"),
-        ("forward to Friday; on Friday", "freue mich auf Freitag", "freue mich auf Freitag"),
-        ("from Monday to Tuesday", "von Montag auf Dienstag", "von Montag auf Dienstag"),
-        ("in love with June", "in Juni verliebt", "in Juni verliebt"),
-        ("postponed to Thursday", "auf Donnerstag verschoben", "auf Donnerstag verschoben"),
-        ("the night Monday to Friday", "von Montag auf Freitag", "von Montag auf Freitag"),
-        ("in May nights", "in Mai-Nächten, in Mainz", "in Mai-Nächten, in Mainz"),
-        ("from June to July", "von Juni bis Juli", "von Juni bis Juli"),
-    ],
-)
-def test_words_around_german_dates(source: str, text: str, right: str) -> None:
-    assert EditedText(text, corrected(source, text, ("en", "de"))).text == right
-    assert corrected(source, text, ("fr", "de")) == corrected(source, text, ("en", "fr")) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "right"),
-    [
-        ("May 3 is a Friday.", "Mai 3 ist Freitag.", "3. Mai ist Freitag."),
-        ("On the 3rd of May", "Am 3 Mai", "Am 3. Mai"),
-        ("closed May 5-9", "Mai 5-9 geschlossen", "5.–9. Mai geschlossen"),
-        ("on 1 and 2 May", "am 1 und 2. Mai", "am 1. und 2. Mai"),
-        ("1-3 May", "1-3 Mai", "1.–3. Mai"),
-        ("May 1-3, 2026", "Mai 1-3. 2026", "1.–3. Mai 2026"),
-        ("from May 3 to May 12", "vom 3. Mai bis 12. Mai", "vom 3. Mai bis 12. Mai"),
-        ("May 30 - June 2", "Mai 30 - 2. Juni", "Mai 30 - 2. Juni"),
-        # Right as they are, or no dates
-        ("on 1 and 2 May", "am 1. und 2. Mai", "am 1. und 2. Mai"),
-        ("from 14:30 to 12 May", "von 14:30 bis 12. Mai", "von 14:30 bis 12. Mai"),
-        ("Chapters 3 and 4 in March", "Kapitel 3 und 4. März", "Kapitel 3 und 4. März"),
-        ("In May 4 dogs died, on May 4 one.", "Im Mai 4 Hunde", "Im Mai 4 Hunde"),
-        ("In May, 5 to 9 people", "Im Mai 5 bis 9 Leute", "Im Mai 5 bis 9 Leute"),
-        ("In May, 3 people", "Im Mai 3 Leute", "Im Mai 3 Leute"),
-    ],
-)
-def test_several_german_days(source: str, text: str, right: str) -> None:
-    assert EditedText(text, ordered(source, text, ("en", "de"))).text == right
-    assert ordered(source, text, ("fr", "de")) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "right"),
-    [
-        ("Der 1. Mai", "The 1th May is a party.", "The 1st of May is a party."),
-        ("Heute ist der 3. August.", "Today is the 3 August.", "Today is the 3rd of August."),
-        ("Am 2. Juni, am 21. Juni.", "On 2. June and 21th June.", "On 2 June and 21 June."),
-        (
-            "Am 4. Oktober, am 3. Mai",
-            "On 4 October, May 3, the 3rd of May.",
-            "On 4 October, May 3, the 3rd of May.",
-        ),
-        ("Die Feiern zum 9. Mai", "The 9 May celebrations", "The 9 May celebrations"),
-    ],
-)
-def test_english_days(source: str, text: str, right: str) -> None:
-    assert EditedText(text, corrected(source, text, ("de", "en"))).text == right
-
-
-@pytest.mark.parametrize(
     ("source", "text", "name"),
     [
         ("In the middle of the week.", "Am Mittwoch.", ["Mittwoch"]),
@@ -326,13 +251,6 @@ async def test_a_term_of_the_glossary_comes_before_a_name() -> None:
     assert (result.text, result.warnings) == ("It ends Rabatttag.", [])
 
 
-async def test_a_small_number_is_never_put_where_it_may_not_belong() -> None:
-    below = FakeTranslator(words=dict.fromkeys(("four", "4", "{1}", "%1", "XX1"), "many"))
-    [result] = await stage(below, letter_case=False).translate(["They saw four dogs."])
-    assert result.text == "They saw many dogs."
-    assert [warning.kind for warning in result.warnings] == [WarningKind.MISSING]
-
-
 async def test_a_date_in_words_is_read_in_digits_if_it_is_lost() -> None:
     below = FakeTranslator(words={"third": "Drittel", "3rd of May": "3. Mai"})
     [result] = await stage(below, letter_case=False).translate(["It ends third of May."])
@@ -344,34 +262,6 @@ async def test_a_date_that_is_lost_is_read_in_another_format_then() -> None:
     [result] = await stage(below, letter_case=False).translate(["It ends October 4."])
     assert (result.text, result.warnings) == ("It ends 4. Oktober.", [])
     assert [texts for texts, _ in below.calls][1] == ["It ends 4 October."]
-
-
-@pytest.mark.parametrize(
-    ("source", "right"),
-    [
-        ("Three dogs.", "Drei Hunde."),
-        ("Three dogs.", "3 Hunde."),
-        ("She called three times.", "Sie rief dreimal an."),
-        ("A five-star hotel.", "Ein Fünfsternehotel."),
-        ("In ten years.", "In einem Jahrzehnt."),
-        ("Three dogs.", "Dreierlei Hunde."),
-        ("Three to four hundred.", "Drei- bis vierhundert."),
-    ],
-)
-def test_small_numbers_may_be_parts_of_german_words(source: str, right: str) -> None:
-    needs = needs_of(source)
-    assert needs
-    assert not needs.num_wrong(Candidate(right))
-    for other in ("Zwanzig", "Dreizehn", "Dreißig", "Fünfzehn", "Zehntausend Siebzig"):
-        assert needs.num_wrong(Candidate(f"{other} Hunde.")) or other.startswith("Zehnt")
-    assert not needs_of(source, target="fr")
-
-
-def test_small_numbers_begin_words() -> None:
-    text = "Klavier, Nacht, dreimal, Vierteljahr und zwölfte; achtzig, dreizehn, vierundzwanzig"
-    found = [(text[slice(*span)], number.value) for span, number in small_numbers_in(text, "de")]
-    assert found == [("dreimal", 3), ("Vierteljahr", 4), ("zwölfte", 12)]
-    assert small_numbers_in(text, "fr") == []
 
 
 @pytest.mark.usefixtures("few_objects")
@@ -387,27 +277,3 @@ def test_any_text_is_searched_in_linear_time(part: str) -> None:
 
     seconds(100)
     assert seconds(40_000) < 40 * max(seconds(4_000), 2e-3)
-
-
-async def test_quotations_are_not_edited() -> None:
-    below = FakeTranslator(words={"May": "Mai"})
-    [result] = await stage(below, letter_case=False).translate(['It is "in May" in May.'])
-    assert (result.text, result.warnings) == ('It is "in Mai" im Mai.', [])
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("Ich gebe acht auf dich.", "de"),
-        ("Du musst dich in acht nehmen.", "de"),
-        ("He bought a six-pack for the nine-to-five job.", "en"),
-        ("High five! She is on cloud nine.", "en"),
-    ],
-)
-def test_idioms_have_no_small_numbers(text: str, language: str) -> None:
-    assert not [t for t in find_things(text, language=language) if t.form is Form.NUMBER_IN_WORDS]
-
-
-def test_a_number_that_is_also_in_words_is_put_as_digits() -> None:
-    needs = needs_of("Three dogs and room 3.")
-    assert [put for _, put in needs.to_put(Candidate("Drei Hunde und Zimmer."))] == ["3"]
