@@ -85,7 +85,7 @@ class Number:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is at most twelve: languages have words for it that other words contain."""
+        """Whether it is a cardinal up to twelve, which other words contain: dreimal, twofold."""
         return 0 < self.value <= _LARGEST_SMALL and not self.is_ordinal and not self.spelled
 
     @property

@@ -132,9 +132,9 @@ def decade_of(text: str) -> str:
 def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
     """The numbers in words of a sentence that a translation has to keep, with their places.
 
-    These are numbers from three on, with a minus or with a fraction, English ordinals from "fourth"
-    on, and digits that are said one by one. Of millions, their number is kept. What may be
-    no number ("fifty-fifty", "three to four hundred") is left out.
+    Kept are: numbers from three on; negative numbers and fractions; English ordinals from "fourth"
+    on; digits that are said one by one. Of millions, their number is kept. What may be no number
+    ("fifty-fifty", "three to four hundred") is left out.
     """
     language = subtag(language)
     found: list[tuple[Span, Number]] = []

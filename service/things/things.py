@@ -261,7 +261,7 @@ def _spans(pattern: re.Pattern[str], text: str) -> Iterable[Span]:
 
 
 def _merged(found: list[Thing], others: Iterable[tuple[Form, Span]], text: str) -> list[Thing]:
-    """The things, and others between them; dates have numbers as parts."""
+    """The things, and others between them. A date replaces the numbers that are parts of it."""
     merged: list[Thing] = []
     things = iter(found)
     thing = next(things, None)
