@@ -173,3 +173,19 @@ async def test_sentences_without_things_are_estimates_too() -> None:
     text = "About six people came. About it."
     [result] = await stage(below, letter_case=False).translate([text])
     assert result.text == "Etwa sechs people came. Über it."
+
+
+@pytest.mark.parametrize("target", ["da", "cs", "es", "it", "pl", "pt", "sv", "nl", "fr", "de"])
+def test_whole_hours_have_forms_in_every_language(target: str) -> None:
+    [thing] = find_things("Come at 5 am.")
+    right = forms_of(thing, "en", target).right
+    assert right[0] in ("5:00", "5 uur", "5 h", "5 Uhr")
+    assert "05:00" in right
+
+
+def test_a_german_number_before_am_is_no_time() -> None:
+    found = find_things("Wir sind 4 am Tisch, um 4 a.m.", language="de")
+    assert [(thing.form, thing.text) for thing in found] == [
+        (Form.NUMBER, "4"),
+        (Form.TIME, "4 a.m"),
+    ]
