@@ -69,9 +69,7 @@ def ordered(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
 
 def _ordered(source: str, text: str) -> Iterator[Edit]:
     days = {date for _, date in dates_in(source, "en")}
-    taken = 0
     for match in _SEVERAL.finditer(text):
-        taken = match.end()
         if match["own"]:
             continue  # Mai 30 - 2. Juni
         mark = "_" if match["before"] is not None else ""
@@ -81,7 +79,7 @@ def _ordered(source: str, text: str) -> Iterator[Edit]:
         both = {Date(number, int(first)), Date(number, int(last))}
         if both <= days and int(first) < int(last):
             yield Edit(Span(*match.span()), f"{first}.{link.replace('-', '–')}{last}. {month}")
-    dates = {date for _, date in dates_to_keep(source, "en")} if taken < len(text) else set[Date]()
+    dates = {date for _, date in dates_to_keep(source, "en")}
     for match in _ONE.finditer(text):
         month = match["month"] or match["before"]
         date = Date(names_of("de").index(month), int(match["day"] or match["behind"]))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from model.bundle.spans import Span
+from service.things.dates import is_month, names_of
 from service.things.number_forms import subtag
 from service.things.number_reader import (
     AND,
@@ -85,13 +86,13 @@ _COUNTED = (
 )
 _AFTER_ORDINALS = frozenset(_COUNTED.split())
 _SUPERLATIVE = re.compile(r"\w{2,}est|most|worst|last")
-_MONTHS = "january february march april may june july august september october november december"
-_MONTH = re.compile(rf"\b(?:{_MONTHS.replace(' ', '|')})\b", re.IGNORECASE)
+_MONTHS = [name.lower() for number, name in enumerate(names_of("en")) if is_month(number)]
+_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b", re.IGNORECASE)
 _YEARS = (
     "in since year of by until till from before after between and to or late early mid around about"
     " circa spring summer autumn winter"
 )
-_BEFORE_YEARS = frozenset(["", *_YEARS.split(), *_MONTHS.split()])  # "": at the beginning
+_BEFORE_YEARS = frozenset(["", *_YEARS.split(), *_MONTHS])  # "": at the beginning
 
 
 def may_have(text: str, language: str) -> bool:
