@@ -124,7 +124,7 @@ class Needs:
         return bool(self._needs)
 
     def _count(self, text: str) -> None:
-        names = {name: need.written or (name,) for name, need in self._needs.items()}
+        names = {n: (*(need.written or (n,)), *need.forms) for n, need in self._needs.items()}
         found = Occurrences(text, names).spans
         few = [name for name, spans in found.items() if len(spans) < self._least[name]]
         if few:

@@ -58,6 +58,15 @@ def test_things_are_found_between_words(kind: ThingKind) -> None:
             assert not find_things(text, frozenset(ThingKind) - {kind})
 
 
+def test_a_colon_before_an_address_is_no_short_code() -> None:
+    address = "https://example.com/a"
+    assert [each.text for each in find_things(f"Link:{address} a")] == [address]
+    assert [each.text for each in find_things(f":smile::wave:{address}")] == [
+        ":smile::wave:",
+        address,
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
