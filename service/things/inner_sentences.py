@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from model.bundle.spans import Span
 from service.things.attempts import Attempt, Repair
 from service.things.edits import Edit, EditedText
 from service.things.messages import branches_of
-from service.things.quotes import Quote, quoted_pairs
+from service.things.quotes import quoted_pairs
 from service.things.scanned import ScannedSentence
 from service.things.things import Form, Thing
 from service.things.wanted import Candidate
@@ -100,18 +100,3 @@ def with_quoted(sentence: ScannedSentence, built: Mapping[Span, str]) -> Scanned
     quoted = [Thing(Form.PLACEHOLDER, span, sentence.text[slice(*span)]) for span in built]
     things = sorted([*filter(is_outside, sentence.things), *quoted], key=lambda thing: thing.span)
     return replace(sentence, things=tuple(things), quotes=())
-
-
-def as_escaped(quotes: Sequence[Quote], found: Sequence[Quote]) -> list[Edit]:
-    """Edits that escape the quotation marks of a translation as in the sentence.
-
-    There are none if sentence and translation have different numbers of marks.
-
-    Args:
-        quotes: quotation marks of the sentence.
-        found: quotation marks of the translation.
-    """
-    if len(found) != len(quotes):
-        return []
-    pairs = zip(quotes, found, strict=True)
-    return [Edit(there.span, quote.text) for quote, there in pairs if quote.is_escaped]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from model.bundle.spans import Span
+from service.things.edits import Edit
 
-_APOSTROPHE = re.compile(r"(?<=\w)(?:\\'|&apos;|&rsquo;|&\#0?39;|&\#8217;|&\#x27;)(?=\w)")
+_SINGLE = re.compile(
+    r"(?P<inner>(?<=\w)(?:\\'|&apos;|&rsquo;|&\#0?39;|&\#8217;|&\#x27;)(?=\w))|\\'|&apos;|&\#0?39;"
+)
 ESCAPED_QUOTE = r"\\[\"']|&quot;|&apos;|&\#0?3[49];"
 _QUOTE = re.compile(
     rf"""(?P<escaped>{ESCAPED_QUOTE}) | (?P<double>["“”„«»‟＂]|''(?!'))
       | (?P<opening>(?<![\w'‘’])['‘‚‹’](?=[^\s'’])) | (?P<closing>(?<=[^\s'‘‚])['’‘›](?![\w'’]))""",
     re.VERBOSE,
 )
+_UNESCAPED = re.compile(r"(?<!\\)'")
 _CLOSING = {"“": "”", "„": "“", "«": "»", "‹": "›", "‘": "’", "‚": "‘"}
 _MAY_BE = re.compile(r"""["“”„«»‟＂‚‹]|&(?:quot|apos|\#0?3[49]);|\\'|(?<!\w)['‘’]""")
 
@@ -41,10 +45,21 @@ def may_have_quotes(text: str) -> bool:
 
 
 def apostrophes_of(text: str) -> list[Span]:
-    """The places of escaped apostrophes within words, as in It&#39;s."""
+    """The places of escaped single marks without a partner: It&#39;s the users&#39; file."""
     if "\\'" not in text and "&" not in text:
         return []
-    return [Span(*match.span()) for match in _APOSTROPHE.finditer(text)]
+    found, opened = [], None
+    for match in _SINGLE.finditer(text):
+        span = Span(*match.span())
+        if match["inner"] is not None:
+            found.append(span)
+        elif opened is not None:
+            opened = None
+        elif text[span.start - 1 : span.start].isalnum():
+            found.append(span)
+        else:
+            opened = span
+    return sorted(found if opened is None else [*found, opened])
 
 
 def quoted_pairs(quotes: Iterable[Quote]) -> list[tuple[Quote, Quote]]:
@@ -71,8 +86,7 @@ def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
     """
     if not may_have_quotes(text):
         return []
-    for span in (*things, *apostrophes_of(text)):
-        text = text[: span.start] + "x" * (span.end - span.start) + text[span.end :]
+    text = _masked(text, (*things, *apostrophes_of(text)))
     found, opened = [], None
     for match in _QUOTE.finditer(text):
         quote = Quote(Span(*match.span()), match.group(), match["escaped"] is not None)
@@ -85,3 +99,34 @@ def quotes_of(text: str, things: Iterable[Span] = ()) -> list[Quote]:
         else:
             found.append(quote)
     return sorted(found)
+
+
+def as_escaped(
+    source: str, quotes: Sequence[Quote], text: str, things: Iterable[Span]
+) -> list[Edit]:
+    """Edits that escape the marks and apostrophes of a translation as in its sentence.
+
+    Quotation marks stay as they are if sentence and translation have different numbers of them.
+
+    Args:
+        source: the sentence.
+        quotes: its quotation marks.
+        text: the translation.
+        things: places of parts of the translation that stay as they are.
+    """
+    text = _masked(text, things)
+    found = quotes_of(text)
+    pairs = zip(quotes, found, strict=True) if len(quotes) == len(found) else ()
+    edits = [Edit(there.span, quote.text) for quote, there in pairs if quote.is_escaped]
+    escapes = {match[0] for match in _SINGLE.finditer(source)}
+    if len(escapes) == 1 and _UNESCAPED.search(source) is None:
+        marks = [quote.span for quote in found]
+        spans = [Span(*match.span()) for match in _UNESCAPED.finditer(text)]
+        edits += [Edit(span, *escapes) for span in spans if span not in marks]
+    return edits
+
+
+def _masked(text: str, spans: Iterable[Span]) -> str:
+    for span in spans:
+        text = text[: span.start] + "x" * (span.end - span.start) + text[span.end :]
+    return text

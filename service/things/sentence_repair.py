@@ -14,7 +14,6 @@ from service.things.carrying import needs_carrier
 from service.things.checks import added, flaws
 from service.things.edits import Edit, EditedText
 from service.things.inner_sentences import (
-    as_escaped,
     translated_message,
     translated_quotes,
     with_number_signs,
@@ -32,7 +31,7 @@ from service.things.placing import (
     with_tokens,
     without_carriers,
 )
-from service.things.quotes import apostrophes_of, quotes_of
+from service.things.quotes import apostrophes_of, as_escaped
 from service.things.runs import own_run, without_run
 from service.things.scanned import ScannedSentence, TermRules
 from service.things.sentence_needs import term_needs, thing_needs
@@ -156,8 +155,8 @@ class SentenceRepair:
 
     def _restored(self, candidate: Candidate) -> Candidate:
         """The candidate with escaped marks and letter case as in the sentence."""
-        marks = quotes_of(candidate.text, self._places(candidate))
-        candidate = edited(candidate, as_escaped(self._sentence.quotes, marks))
+        text, quotes, places = self._sentence.text, self._sentence.quotes, self._places(candidate)
+        candidate = edited(candidate, as_escaped(text, quotes, candidate.text, places))
         case, dates = self._sentence.case, self._things.dates(candidate)
         if case is LetterCase.USUAL:
             return candidate

@@ -142,22 +142,27 @@ def misplaced_spaces(source: str, things: Iterable[Span], target: str) -> list[E
         things: the places of its things.
         target: its translation.
     """
-    touching: Counter[tuple[str, str]] = Counter()
+    touching: set[tuple[str, str]] = set()
     quoted: Counter[tuple[str, str]] = Counter()
     before = Span(0, 0)
     for span in sorted(things):
         thing = source[slice(*span)]
         if before.end == span.start > before.start:
-            touching[source[slice(*before)], thing] += 1
+            touching.add((source[slice(*before)], thing))
         mark = source[max(0, span.start - 1) : span.start]
         if mark and mark in "'\"" and source[span.end : span.end + 1] == mark:
             quoted[mark, thing] += 1
         before = span
     edits: dict[Span, str] = {}
-    for (first, thing), count in touching.items():
-        apart = re.finditer(rf"(?<={re.escape(first)}) (?={re.escape(thing)})", target)
-        missing = count - _count(first + thing, target)
-        edits |= {Span(*gap.span()): "" for gap in itertools.islice(apart, max(0, missing))}
+    for first, thing in touching:
+        gap = re.compile(rf"(?<={re.escape(first)}) ?(?={re.escape(thing)})")
+        there, here = list(gap.finditer(source)), list(gap.finditer(target))
+        if len(there) == len(here):
+            wrong = [h for t, h in zip(there, here, strict=True) if h[0] and not t[0]]
+        else:
+            missing = sum(not t[0] for t in there) - sum(not h[0] for h in here)
+            wrong = [h for h in here if h[0]][: max(0, missing)]
+        edits |= {Span(*h.span()): "" for h in wrong}
     for (mark, thing), count in quoted.items():
         loose = re.finditer(rf"(?<=[^\W\d_]){mark} (?={re.escape(thing)}{mark})", target)
         missing = count - _count(f"{mark}{thing}{mark}", target)

@@ -6,9 +6,10 @@ import pytest
 
 from model.bundle.spans import Span
 from service.things.checks import added_numbers, added_units, flaws, is_plausible
+from service.things.edits import EditedText
 from service.things.messages import branches_of, messages_of
 from service.things.placing import tidied
-from service.things.quotes import apostrophes_of, quotes_of
+from service.things.quotes import apostrophes_of, as_escaped, quotes_of
 from service.things.runs import has_runs, lost_run, own_run, surplus_run, without_run
 from service.things.scanned import TermRules
 from service.things.terms_translator import TermsTranslator
@@ -312,6 +313,37 @@ def test_marks_that_are_escaped() -> None:
     assert all(quote.is_escaped for quote in quotes_of("&quot;no&quot;"))
     assert not quotes_of("It&#39;s late, don't go.")
     assert len(apostrophes_of("It&#39;s late")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "apostrophes", "marks"),
+    [
+        (r"the users\' files", 1, 0),
+        (r"the users\' file says \'no\'", 1, 2),
+        (r"it\'s \'no\'", 1, 2),
+        (r"\'no\' to the users\' files", 1, 2),
+        (r"\' no", 1, 0),
+    ],
+)
+def test_an_escaped_mark_without_partner_is_an_apostrophe(
+    text: str, apostrophes: int, marks: int
+) -> None:
+    assert len(apostrophes_of(text)) == apostrophes
+    assert len(quotes_of(text)) == marks
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "escaped"),
+    [
+        (r"It\'s here", "C'est l'un", r"C\'est l\'un"),
+        ("&#39;Yes&#39;", "'J'ai'", "&#39;J&#39;ai&#39;"),
+        ("It&apos;s 5'", "C'est 5'", "C'est 5'"),
+        ("It's here", "C'est", "C'est"),
+    ],
+)
+def test_apostrophes_are_escaped_as_in_the_sentence(text: str, written: str, escaped: str) -> None:
+    edits = as_escaped(text, quotes_of(text), written, ())
+    assert EditedText(written, edits).text == escaped
 
 
 @pytest.mark.parametrize(

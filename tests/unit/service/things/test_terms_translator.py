@@ -110,6 +110,8 @@ glued = st.lists(
 @example("1,250.50 %} 1,250.50%}.")
 @example("€1,250.50 €.")
 @example(":smile:https://example.com.")
+@example(r"\' a")
+@example("<b> https://example.com <b>https://example.com.")
 def test_a_copy_of_a_sentence_lacks_nothing(text: str) -> None:
     rules = TermRules("en", "en", letter_case=False)
     below = FakeTranslator()
