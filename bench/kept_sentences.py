@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bench.date_words import date_sample
 from bench.number_words import in_english, in_german
 from export.carrier_sentences import TEMPLATES
+from model.bundle.languages import primary_subtag
 
 _CARRIERS = re.compile(
     r"\{\d\}|(?<![\w%])%\d\b|\b(?:XX|ID|AX)\d\b|\bX\dX\b|<x\d>|\#\d\#|[\ue000-\uf8ff]", re.VERBOSE
@@ -30,7 +31,7 @@ class Pair:
     @classmethod
     def of(cls, source: str, target: str) -> Pair:
         """The direction between two BCP-47 codes."""
-        return cls(source.partition("-")[0].lower(), target.partition("-")[0].lower())
+        return cls(primary_subtag(source), primary_subtag(target))
 
 
 ENGLISH_GERMAN = Pair()

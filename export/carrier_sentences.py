@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from model.bundle.languages import primary_subtag
+
 TEMPLATES: Mapping[str, Sequence[str]] = {
     "en": (
         *("{} is on the table.", "{}: the dog saw it first.", "We saw {} in the garden."),
@@ -70,7 +72,7 @@ def templates_for(language: str, sentences: Sequence[str]) -> Sequence[str]:
     Args:
         language: BCP-47 code of the source language.
     """
-    if (found := TEMPLATES.get(language.partition("-")[0].lower())) is not None:
+    if (found := TEMPLATES.get(primary_subtag(language))) is not None:
         return found
     return [text for sentence in sentences for text in _with_place(sentence)]
 

@@ -28,6 +28,7 @@ from export.rounding import rounding_differences
 from export.shortlists import shortlist_agreement
 from export.torch_outputs import in_batches, torch_outputs, translate
 from model.bundle.bundle import Bundle
+from model.bundle.languages import primary_subtag
 from model.evaluation.evaluation import choose_search_threads
 from model.network.transformer import Transformer
 
@@ -65,7 +66,7 @@ SENTENCES = (
 
 def is_english(language: str) -> bool:
     """Whether a BCP-47 code is that of the built-in sentences' language."""
-    return language.split("-")[0].lower() == "en"
+    return primary_subtag(language) == "en"
 
 
 def check_parity(

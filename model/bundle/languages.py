@@ -116,6 +116,11 @@ def is_common_code(code: str) -> bool:
     return code in _EQUALS or code in _EQUALS.values() or code in _MEMBERS
 
 
+def primary_subtag(tag: str) -> str:
+    """The language of a BCP-47 tag, in lower case (RFC 5646, section 2.2.1): pt of pt-BR."""
+    return tag.partition("-")[0].lower()
+
+
 def written_tag(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags

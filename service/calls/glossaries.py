@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from model.bundle.languages import primary_subtag
 from service.calls.backend import Backend
 from service.calls.call_context import current_call
 from service.calls.languages import reachable_targets
@@ -38,10 +39,9 @@ def is_pair_served(backend: Backend, source: str, target: str) -> bool:
 
     Raises UnavailableError.
     """
-    start, end = _base(source), _base(target)
+    start, end = primary_subtag(source), primary_subtag(target)
     served = reachable_targets(backend).items()
-    return any(_base(known) == start and end in map(_base, ends) for known, ends in served)
-
-
-def _base(code: str) -> str:
-    return code.partition("-")[0].lower()
+    return any(
+        primary_subtag(known) == start and end in map(primary_subtag, ends)
+        for known, ends in served
+    )

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.bundle.languages import is_language_code
+from model.bundle.languages import is_language_code, primary_subtag
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.glossaries.glossary import Entry, Glossary
 
@@ -49,9 +49,7 @@ class GlossaryFile:
     def fits(self, source: str, target: str) -> bool:
         """Whether it is for these languages; an additional region or script does not matter."""
         pairs = zip(self.languages, (source, target), strict=False)
-        return all(
-            code.lower() in (given.lower(), given.split("-")[0].lower()) for code, given in pairs
-        )
+        return all(code.lower() in (given.lower(), primary_subtag(given)) for code, given in pairs)
 
 
 def read_glossary(path: Path) -> GlossaryFile:

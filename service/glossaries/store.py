@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from model.bundle.languages import primary_subtag
 from service.common.database import open_tables, transaction
 from service.common.fairness import FairExecutor
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
@@ -305,7 +306,7 @@ def _no_glossary() -> NotFoundError:
 
 
 def _fits(code: str, given: str) -> bool:
-    return code in (given.lower(), given.partition("-")[0].lower())
+    return code in (given.lower(), primary_subtag(given))
 
 
 def _checked_name(name: str) -> str:

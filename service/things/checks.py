@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things.date_scan import added_names
-from service.things.number_forms import subtag
 from service.things.number_reader import numbers_in
 from service.things.quotes import apostrophes_of, quotes_of
 from service.things.runs import lacks_rest, lost_run, surplus_run
@@ -142,7 +142,7 @@ def added_units(source: str, text: str, language: str) -> list[str]:
     found = _UNITS.findall(text)
     if len(found) > len(_UNIT_NAMES.findall(source)):
         return found[:1]
-    if subtag(language) not in ("en", "de") or _METRIC_NAMES.search(source):
+    if primary_subtag(language) not in ("en", "de") or _METRIC_NAMES.search(source):
         return []
     return _METRIC_UNITS.findall(text)[:1]
 
@@ -170,7 +170,7 @@ def added_numbers(
     of_things = {number for s in source_things for number in _DIGITS.findall(source[slice(*s)])}
     surplus = Counter(found) - Counter(others)
     added = [number for number in surplus.elements() if number in of_things]
-    if subtag(language) != "en" or _AMOUNT_WORDS.search(source):
+    if primary_subtag(language) != "en" or _AMOUNT_WORDS.search(source):
         return added
     # "Three to four hundred" can be 300 to 400.
     shown = _significant if _SCALES.search(source) else _plain

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things.dates import (
     OTHER_WORDS,
@@ -18,11 +19,12 @@ from service.things.dates import (
     DateName,
     DayOfMonth,
     date_names,
+    days_of,
     ending_of,
     is_month,
+    months_of,
     names_of,
 )
-from service.things.number_forms import subtag
 
 _VERBS = frozenset(["May", "March"])
 _PERSONS = frozenset([*_VERBS, "April", "June", "August"])
@@ -33,7 +35,7 @@ _MIDDLE = re.compile(
     rf"\b(?:in|by|since|until|till|from|to|around|before|after)\s(?P<mid>{_MID})\Z", re.IGNORECASE
 )
 # Before the name of a month that is no other word and no person: "in May", "May, June and July".
-_ENGLISH_MONTHS = "|".join(names_of("en")[7:])
+_ENGLISH_MONTHS = "|".join(months_of("en"))
 _BEFORE_MONTH = re.compile(
     r"\b(?:in|since|until|till|by|from|to|of|last|next|this|early|mid|late|between|before|after"
     r"|during|throughout|every|each)[\s-]\Z"
@@ -47,7 +49,7 @@ _NO_DAY_BEHIND = re.compile(
     r"\b(?:in|during|throughout|last|next|this|every|each|early|late)\s\Z", re.IGNORECASE
 )
 # Before and behind a date, where a number behind a month is a day.
-_ON = re.compile(rf"\b(?:on|the|{'|'.join(names_of('en')[:7])}),?\s\Z", re.IGNORECASE)
+_ON = re.compile(rf"\b(?:on|the|{'|'.join(days_of('en'))}),?\s\Z", re.IGNORECASE)
 _AFTER_DAY = re.compile(
     r"\s?[,.;:!?)\"”–-]|\s\d{4}\b|\Z|\s(?:a|and|as|at|because|but|for|from|he|i|if|in|is|it|of|on|or|she"
     r"|that|the|then|there|they|this|through|to|until|was|we|when|where|will|with|you)\b",
@@ -83,9 +85,9 @@ _NUMERIC_DATE = re.compile(r"\d[./-]\s?\d")
 
 def may_have(text: str, language: str) -> bool:
     """Whether a text may have a date: a fast scan."""
-    if subtag(language) not in _FOUND_IN:
+    if primary_subtag(language) not in _FOUND_IN:
         return False
-    lower, parts = text.lower(), _parts(subtag(language))
+    lower, parts = text.lower(), _parts(primary_subtag(language))
     return any(map(lower.__contains__, parts[0])) or any(map(text.__contains__, parts[1]))
 
 
@@ -96,10 +98,10 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
     """
     end = 0
     for name in date_names(text, language):
-        days = [day for day in name.days if _is_day(text, name, day, subtag(language))]
+        days = [day for day in name.days if _is_day(text, name, day, primary_subtag(language))]
         if len(days) == len(name.days) == 1:
             span, date = days[0].span, Date(name.number, days[0].day)
-        elif _is_name(text, name, subtag(language), has_day=bool(days)):
+        elif _is_name(text, name, primary_subtag(language), has_day=bool(days)):
             span, date = name.span, Date(name.number)
             middle = _search_before(_MIDDLE, text, span)
             if middle is not None and is_month(name.number):
@@ -113,7 +115,7 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
 
 def is_in_name(text: str, span: Span, language: str) -> bool:
     """Whether a word may be part of a name: Sunday Times, Black Friday, Ocean's Eleven."""
-    if subtag(language) != "en" or not text[span.start].isupper():
+    if primary_subtag(language) != "en" or not text[span.start].isupper():
         return False
     is_before = _search_before(_NAME_BEFORE, text, span) is not None
     return is_before or _NAME_BEHIND.match(text, span.end) is not None
@@ -146,7 +148,7 @@ def in_other_words(date: Date, text: str, language: str) -> str | None:
     if not date.day:
         return None
     written, name = date.written(language), names_of(language)[date.number]
-    if subtag(language) != "en":
+    if primary_subtag(language) != "en":
         return written
     if not any(map(str.isdigit, text)):
         return f"{date.day}{ending_of(date.day)} of {name}"
@@ -165,7 +167,7 @@ def added_names(source: str, text: str, language: str, target: str) -> list[str]
         language: BCP-47 code of the sentence.
         target: BCP-47 code of the translation.
     """
-    if subtag(language) not in _FOUND_IN or not may_have(text, target):
+    if primary_subtag(language) not in _FOUND_IN or not may_have(text, target):
         return []
     known = Counter(name.number for name in date_names(source, language))
     for name in date_names(text, target):

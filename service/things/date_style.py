@@ -9,14 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things.date_scan import dates_to_keep, is_in_name
-from service.things.dates import Date, dates_in, ending_of, is_month, names_of
+from service.things.dates import Date, dates_in, days_of, ending_of, is_month, months_of, names_of
 from service.things.edits import Edit
-from service.things.number_forms import subtag
 
-_DAYS, _MONTHS = ("|".join(names_of("de")[part]) for part in (slice(0, 7), slice(7, None)))
-_ENGLISH_MONTHS = "|".join(names_of("en")[7:])
+_DAYS, _MONTHS = "|".join(days_of("de")), "|".join(months_of("de"))
+_ENGLISH_MONTHS = "|".join(months_of("en"))
 _RANGE = r"(?P<first>\d{1,2})(?P<link>\s?(?:[-–]|bis|und|oder)\s?)(?P<last>\d{1,2})"
 # Several days without their points, or behind the month: 1-3. Mai, Mai 1-3.
 _SEVERAL = re.compile(
@@ -99,12 +99,12 @@ def corrected(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
     """
     if _are_english_german(languages):
         return list(_german(source, text))
-    is_english = tuple(map(subtag, languages)) == ("de", "en")
+    is_english = tuple(map(primary_subtag, languages)) == ("de", "en")
     return list(_english(source, text)) if is_english else []
 
 
 def _are_english_german(languages: tuple[str, str]) -> bool:
-    return tuple(map(subtag, languages)) == ("en", "de")
+    return tuple(map(primary_subtag, languages)) == ("en", "de")
 
 
 def _german(source: str, text: str) -> Iterator[Edit]:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
-from service.things.number_forms import subtag
 from service.things.number_reader import number_of
 
 # Monday to Sunday, January to December.
@@ -74,7 +74,7 @@ class Date:
 
     def written(self, language: str) -> str:
         """The date as a language writes it, one of those in which dates are read."""
-        name, code = names_of(language)[self.number], subtag(language)
+        name, code = names_of(language)[self.number], primary_subtag(language)
         if not self.day:
             return name
         day = "1er" if code == "fr" and self.day == 1 else str(self.day)
@@ -115,10 +115,22 @@ class DateName:
     days: tuple[DayOfMonth, ...] = ()
 
 
-def names_of(language: str) -> list[str]:
+@functools.cache
+def names_of(language: str) -> tuple[str, ...]:
     """The names of days of the week, from Monday, and of months, as a language writes them."""
-    names = [each.split("|")[0] for each in _NAMES[subtag(language)].split()]
-    return [name.title() for name in names] if subtag(language) in _CAPITALISED else names
+    code = primary_subtag(language)
+    names = (each.split("|")[0] for each in _NAMES[code].split())
+    return tuple(name.title() if code in _CAPITALISED else name for name in names)
+
+
+def days_of(language: str) -> tuple[str, ...]:
+    """The names of days of the week, from Monday, as a language writes them."""
+    return names_of(language)[:_DAYS_OF_WEEK]
+
+
+def months_of(language: str) -> tuple[str, ...]:
+    """The names of months, as a language writes them."""
+    return names_of(language)[_DAYS_OF_WEEK:]
 
 
 def ending_of(day: int) -> str:
@@ -128,7 +140,7 @@ def ending_of(day: int) -> str:
 
 def are_read_in(language: str) -> bool:
     """Whether dates are read in texts of a language."""
-    return subtag(language) in _NAMES
+    return primary_subtag(language) in _NAMES
 
 
 def date_of(text: str, language: str) -> Date | None:
@@ -167,7 +179,7 @@ def dates_in(text: str, language: str) -> list[tuple[Span, Date]]:
 
 def date_names(text: str, language: str) -> Iterator[DateName]:
     """The names of days of the week and of months in a text, with the days beside them."""
-    language = subtag(language)
+    language = primary_subtag(language)
     for match in _pattern(language).finditer(text):
         kind, number = (match.lastgroup or "").split("_")
         span = Span(*match.span())

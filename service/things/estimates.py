@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things.edits import Edit
-from service.things.number_forms import subtag
 
 _TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _SMALL = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
@@ -42,7 +42,7 @@ def estimated(source: str, target: str, language: str) -> list[Edit]:
         target: its translation.
         language: BCP-47 code of the translation.
     """
-    if subtag(language) != "de" or not is_estimate(source):
+    if primary_subtag(language) != "de" or not is_estimate(source):
         return []
     match = _OVER.match(target)
     return [Edit(Span(*match.span()), "Etwa")] if match else []

@@ -13,6 +13,7 @@ import enum
 import re
 from collections.abc import Sequence
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 
 _MIN_WORDS = 3
@@ -97,7 +98,7 @@ def letter_case(text: str, language: str, things: Sequence[Span] = ()) -> Letter
         return LetterCase.USUAL
     if all(map(str.isupper, words)) and max(map(len, words)) > 1:
         return LetterCase.CAPITALS if len(words) >= _MIN_WORDS else LetterCase.FEW_CAPITALS
-    is_titled = language.split("-")[0].lower() in _TITLED
+    is_titled = primary_subtag(language) in _TITLED
     if not is_titled:
         return LetterCase.USUAL
     if len(words) == 1:
@@ -145,7 +146,7 @@ def restored(text: str, case: LetterCase, target: str, things: Sequence[Span] = 
     """
     if case in (LetterCase.CAPITALS, LetterCase.FEW_CAPITALS):
         changed = "".join(map(_upper, text))
-    elif case is LetterCase.TITLE and target.split("-")[0].lower() in _TITLED:
+    elif case is LetterCase.TITLE and primary_subtag(target) in _TITLED:
         changed = _WORD.sub(lambda match: _titled(match.group()), text)
         changed = _first_upper(changed)
     else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from model.bundle.languages import primary_subtag
+
 # Languages that write 1,250.50; the others that are known write 1.250,50, or 1 250,50.
 _POINT = frozenset(["en", "zh", "ja", "ko", "th", "he", "hi", "ms", "tl"])
 _COMMA = frozenset(
@@ -58,11 +60,6 @@ _WORDS = {
 }
 
 
-def subtag(language: str) -> str:
-    """The language of a BCP-47 code."""
-    return language.split("-")[0].lower()
-
-
 def preferred(number: str, source: str, target: str) -> str:
     """The number as it is put into a translation.
 
@@ -102,7 +99,7 @@ def forms(number: str, source: str, target: str) -> tuple[str, ...]:
 
 def words(number: str, target: str) -> tuple[str, ...]:
     """The words for a small number in a language; none for others, or in an unknown language."""
-    table = _WORDS.get(subtag(target), "").split()
+    table = _WORDS.get(primary_subtag(target), "").split()
     return tuple(table[int(number)].split("|")) if _is_below(number, len(table)) else ()
 
 
@@ -112,7 +109,7 @@ def _is_below(number: str, limit: int) -> bool:
 
 def uses_point(language: str) -> bool | None:
     """Whether a language writes decimals with a point; None if that is not known."""
-    code = subtag(language)
+    code = primary_subtag(language)
     if code in _POINT:
         return True
     return False if code in _COMMA else None

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from text_to_num import find_numbers
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things import number_forms
-from service.things.number_forms import subtag
 
 _READ = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "pt"])
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
@@ -72,9 +72,9 @@ class Number:
             written = number_forms.preferred(self.digits, "en", source)
             has_comma = number_forms.uses_point(source) is False and self.value % 1
             return written.replace(".", ",") if has_comma else written
-        if subtag(source) == "en":
+        if primary_subtag(source) == "en":
             return self.digits
-        return f"{self.value:.0f}." if subtag(source) == "de" else None
+        return f"{self.value:.0f}." if primary_subtag(source) == "de" else None
 
     @property
     def is_simple(self) -> bool:
@@ -113,12 +113,12 @@ class Reading:
 
 def are_read_in(language: str) -> bool:
     """Whether numbers in words are recognised in translations to a language."""
-    return subtag(language) in _READ
+    return primary_subtag(language) in _READ
 
 
 def are_small_ones_read_in(language: str) -> bool:
     """Whether numbers up to twelve are recognised as parts of words of a language, too."""
-    return subtag(language) in _STEMS
+    return primary_subtag(language) in _STEMS
 
 
 def number_of(text: str, language: str) -> Number | None:
@@ -148,7 +148,7 @@ def numbers_in(text: str, language: str) -> list[tuple[Span, Number]]:
 
 def small_numbers_in(text: str, language: str) -> list[tuple[Span, Number]]:
     """The words that may say a number from 3 to 12, with their places; [] in unknown languages."""
-    pattern = _small(subtag(language))
+    pattern = _small(primary_subtag(language))
     if pattern is None:
         return []
     matches = pattern.finditer(text)
@@ -201,7 +201,7 @@ def readings(text: str, language: str) -> list[Reading]:
         for index, word in enumerate(words)
     ]
     found = []
-    for each in find_numbers(tokens, subtag(language), 0):
+    for each in find_numbers(tokens, primary_subtag(language), 0):
         first, value = each.start, float(each.value)
         before = words[first - 1] if first else ""
         span = Span(matches[first].start(), matches[each.end - 1].end())

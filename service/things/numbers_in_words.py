@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
-from service.things.dates import is_month, names_of
-from service.things.number_forms import subtag
+from service.things.dates import months_of
 from service.things.number_reader import (
     AND,
     BETWEEN,
@@ -86,7 +86,7 @@ _COUNTED = (
 )
 _AFTER_ORDINALS = frozenset(_COUNTED.split())
 _SUPERLATIVE = re.compile(r"\w{2,}est|most|worst|last")
-_MONTHS = [name.lower() for number, name in enumerate(names_of("en")) if is_month(number)]
+_MONTHS = [month.lower() for month in months_of("en")]
 _MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b", re.IGNORECASE)
 _YEARS = (
     "in since year of by until till from before after between and to or late early mid around about"
@@ -97,7 +97,7 @@ _BEFORE_YEARS = frozenset(["", *_YEARS.split(), *_MONTHS])  # "": at the beginni
 
 def may_have(text: str, language: str) -> bool:
     """Whether a text may have a number in words: a fast scan."""
-    language, lower = subtag(language), text.lower()
+    language, lower = primary_subtag(language), text.lower()
     if any(map(lower.__contains__, _PARTS.get(language, ()))):
         return True
     if (small := _SMALL.get(language)) is not None and small.search(lower):
@@ -119,7 +119,7 @@ def decades(text: str, language: str) -> Iterator[Span]:
 
 
 def _english(pattern: re.Pattern[str], text: str, language: str) -> Iterator[Span]:
-    matches = pattern.finditer(text) if subtag(language) == "en" else ()
+    matches = pattern.finditer(text) if primary_subtag(language) == "en" else ()
     return (Span(*match.span()) for match in matches)
 
 
@@ -137,7 +137,7 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
     on; digits that are said one by one. Of millions, their number is kept. What may be no number
     ("fifty-fifty", "three to four hundred") is left out.
     """
-    language = subtag(language)
+    language = primary_subtag(language)
     found: list[tuple[Span, Number]] = []
     read = readings(text, language)
     before, index = None, 0
@@ -164,7 +164,7 @@ def numbers_to_keep(text: str, language: str) -> list[tuple[Span, Number]]:
 def number_said(text: str, language: str) -> Number | None:
     """The number that a string of a sentence says; None if it says none, or several."""
     read = readings(text, language)
-    run = _digits_said(text, read, subtag(language)) if read else None
+    run = _digits_said(text, read, primary_subtag(language)) if read else None
     return run[1] if run else number_of(text, language)
 
 

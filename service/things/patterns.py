@@ -11,6 +11,7 @@ import itertools
 import re
 import unicodedata
 
+from model.bundle.languages import primary_subtag
 from service.translation.verbatim import scripts_of
 
 PICTURES = (
@@ -310,7 +311,7 @@ _ADDED_WORD, _ADDED_OR_NORDIC = _word_with(_ADDED), _word_with(_ADDED + _NORDIC)
 
 def added_letters(text: str, language: str) -> re.Pattern[str] | None:
     """The pattern of words with Latin letters that a language lacks; None if there are none."""
-    if text.isascii() or language.split("-")[0].lower() not in _WITHOUT_ADDED.split():
+    if text.isascii() or primary_subtag(language) not in _WITHOUT_ADDED.split():
         return None
     words = _ADDED_OR_NORDIC if language[:2].lower() in ("de", "en") else _ADDED_WORD
     return words if words.search(text) else None

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.glossaries.glossary import TermMatch
 from service.things import date_scan, dates, number_reader
-from service.things.number_forms import subtag
 from service.things.number_reader import Number
 from service.things.thing_forms import ThingForms, forms_of
 from service.things.things import Form, Thing
@@ -92,7 +92,7 @@ def _is_left_to_the_model(thing: Thing, forms: ThingForms, target: str) -> bool:
     """Whether a thing in words has no forms in the target language."""
     if any(map(str.isdigit, thing.text)):
         return False
-    language = subtag(target)
+    language = primary_subtag(target)
     if thing.form is Form.TIME:
         return not is_converted(thing.text, target)
     if thing.form in _DATES:

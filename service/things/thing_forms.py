@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from model.bundle.languages import primary_subtag
 from service.things import date_scan, dates, number_forms, number_reader, numbers_in_words, times
 from service.things.dates import Date
-from service.things.number_forms import subtag
 from service.things.number_reader import Number
 from service.things.things import Form, Thing
 
@@ -139,7 +139,7 @@ def forms_of(thing: Thing, source: str, target: str) -> ThingForms:
         source: BCP-47 code of the sentence.
         target: BCP-47 code of the translation.
     """
-    text, language = thing.text, subtag(target)
+    text, language = thing.text, primary_subtag(target)
     if thing.form is Form.TIME:
         return _time(text, target)
     if thing.form is Form.NUMERO:
@@ -232,7 +232,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
     sign = text[0] if not text[0].isdigit() else ""
     number = text[len(sign) :]
     written = number_forms.forms(number, source, target)
-    if subtag(target) == "de" and (days := _DAYS.fullmatch(number)):
+    if primary_subtag(target) == "de" and (days := _DAYS.fullmatch(number)):
         first, last = f"{days[1]}.", f"{days[3]}."
         links = (" und ",) if days[2] == "/" else ("–", "-", " – ", " - ", " bis ", " bis zum ")
         written = (*written, *(first + link + last for link in links))
@@ -250,7 +250,7 @@ def _number(text: str, source: str, target: str) -> ThingForms:
 
 def _number_in_words(number: Number, source: str, target: str) -> ThingForms:
     """Forms in digits; the words of the target language are read by `Needs`."""
-    digits, language = number.digits, subtag(target)
+    digits, language = number.digits, primary_subtag(target)
     if number.is_ordinal:
         forms = _ordinal(digits[:-2], digits, language)
     else:
@@ -269,7 +269,7 @@ def _date(text: str, source: str, target: str) -> ThingForms:
     assert date is not None, "it is a date"
     if not dates.are_read_in(target):
         return _number(str(date.day), source, target)
-    if is_middle and subtag(target) == "de":
+    if is_middle and primary_subtag(target) == "de":
         name = date.written(target)
         right = (f"Mitte {name}", f"Mitte des {name}", f"Mitte des {name}s")
         return ThingForms(right, is_exact=False, given=date_scan.read_as(date, text, source))

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.common.scanning import contains
 from service.things import date_scan, numbers_in_words
 from service.things.acronyms import is_acronym
 from service.things.messages import messages_of
-from service.things.number_forms import subtag
 from service.things.patterns import (
     NORMALISED,
     PICTURES,
@@ -222,7 +222,7 @@ def find_things(
                 found = _merged(found, find(text, language), text)
         if any(thing.form is Form.TIME for thing in found):
             found = _merged(found, _of(Form.TIME, _spans(_NOON, text)), text)
-    if subtag(language) == "de":
+    if primary_subtag(language) == "de":
         found = [_without_am(thing) for thing in found]
     found = without_capitals(found, text)
     return [thing for thing in found if thing.kind in kinds]

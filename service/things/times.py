@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
-from service.things.number_forms import subtag
 
 _TIME = re.compile(
     r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?)?"
@@ -201,7 +201,7 @@ class Times:
 
     def forms(self, target: str) -> tuple[str, ...]:
         """All forms of the times that are right in the target language."""
-        language = subtag(target)
+        language = primary_subtag(target)
         if len(self.times) == 1:
             return self.times[0].forms(language)
         first, second = (time.forms(language) for time in self.times)
@@ -216,7 +216,7 @@ class Times:
 
     def better(self, target: str) -> dict[str, str]:
         """The form to put in the place of a correct one: German says "Uhr"."""
-        if subtag(target) != "de" or len(self.times) > 1:
+        if primary_subtag(target) != "de" or len(self.times) > 1:
             return {}
         forms = self.times[0].forms("de")
         return {form: f"{form} Uhr" for form in forms if f"{form} Uhr" in forms}
@@ -304,13 +304,13 @@ def _half_of(part: str | None, hour: int) -> str:
 
 def may_say_times(text: str, language: str) -> bool:
     """Whether a text may have times in English or German words: a fast scan."""
-    parts = _PARTS_OF_SAID_TIMES.get(subtag(language), ())
+    parts = _PARTS_OF_SAID_TIMES.get(primary_subtag(language), ())
     return any(map(text.lower().__contains__, parts))
 
 
 def times_in_words(text: str, language: str) -> Iterator[Span]:
     """The places of English or German times without a digit: half past six, halb sieben."""
-    if subtag(language) == "de":
+    if primary_subtag(language) == "de":
         yield from (Span(*match.span()) for match in _GERMAN_TIMES.finditer(text))
         return
     has_other = _NO_TIMES.search(text) is not None
@@ -325,15 +325,15 @@ def is_converted(text: str, target: str) -> bool:
 
     English keeps "4 pm" of other languages' texts, and gets their times in words as digits.
     """
-    if subtag(target) == "en" and any(map(str.isdigit, text)):
+    if primary_subtag(target) == "en" and any(map(str.isdigit, text)):
         return False
-    return subtag(target) in _FORMATS
+    return primary_subtag(target) in _FORMATS
 
 
 def other_hours(time: ClockTime, target: str) -> tuple[str, ...]:
     """Forms of the same minute in all other hours, which models write by mistake."""
     hours = (ClockTime(hour, time.minute, time.second) for hour in range(25) if hour != time.hour)
-    language = subtag(target)
+    language = primary_subtag(target)
     whole = _FORMATS[language][0]
     forms = [hour.forms(language)[:3] for hour in hours]
     longest = [form for found in forms for form in found if form != whole]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import sentencex
 
+from model.bundle.languages import primary_subtag
 from service.translation.line_markers import opening_length
 from service.translation.verbatim import is_translatable
 
@@ -162,7 +163,7 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
         yield line  # nothing to translate
         return
     plain = line.translate(_PLAIN_SPACES)
-    subtag = language.split("-")[0].lower()
+    subtag = primary_subtag(language)
     start = 0  # start of the current sentence
     window_start = 0
     while window_start < len(line):
