@@ -6,6 +6,7 @@ English and German sentences are searched.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -80,6 +81,7 @@ _OTHER_DAYS = re.compile(
     r"\b(?:M[oO]|D[iI]|M[iI]|D[oO]|F[rR]|S[aA]|S[oO])\b|weekday|weekend|\b(?i:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,2}\b"
     r"|(?i:pfingst|fasching|himmelfahrt|oster|easter|whit|shrove|wochen)"
 )
+_BETWEEN_DAYS = re.compile(r"(?:,?\s(?=[a-z])|\s?)(,|and|or|to|[-–])\s?")
 _NUMERIC_DATE = re.compile(r"\d[./-]\s?\d")
 
 
@@ -111,6 +113,32 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
         if span.start >= end:
             end = span.end
             yield span, date
+
+
+def date_lists(text: str) -> Iterator[tuple[Span, list[Date], list[str]]]:
+    """The lists and ranges of days in an English sentence: May 3, 10 and 17; 30 May to 2 June.
+
+    Yields:
+        The place of a list, its dates, and the words and signs between them: ",", "and", "or",
+        "to", "-".
+    """
+    days = sorted(
+        (day.span, Date(name.number, day.day))
+        for name in date_names(text, "en")
+        if is_month(name.number) and all(_is_day(text, name, day, "en") for day in name.days)
+        for day in name.days
+    )
+    start, dates, links = 0, list[Date](), list[str]()
+    for (span, date), after in itertools.zip_longest(days, days[1:]):
+        start = start if dates else span.start
+        dates.append(date)
+        link = _BETWEEN_DAYS.fullmatch(text, span.end, after[0].start) if after else None
+        if link is not None:
+            links.append(link[1].replace("–", "-"))
+            continue
+        if any(each != "," for each in links):
+            yield Span(start, span.end), dates, links
+        dates, links = [], []
 
 
 def is_in_name(text: str, span: Span, language: str) -> bool:

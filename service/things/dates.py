@@ -49,7 +49,7 @@ _OF = {
 }
 _WORDS = r"(?:(?:twenty|thirty)[\s-])?[^\W\d_]{3,}"
 _LINK = (
-    r"(?:\s?(?:[-–—/,&]|und|bis(?:\seinschließlich)?|oder|and|to|through|or|et|aux?|y|e|al|ao|a|og"
+    r"(?:\s?(?:,\s(?:and|or)|[-–—/,&]|und|bis(?:\seinschließlich)?|oder|and|to|through|or|et|aux?|y|e|al|ao|a|og"
     r"|til|en|tot(?:\sen\smet)?|t/m)(?:\s(?:zum|dem|am|den|le|el|il|lo|o)\b|\s?(?:all|l)['’])?\s?)"
 )
 _NEAR = 8  # characters between an abbreviation and its day
@@ -205,30 +205,30 @@ def _days(text: str, name: Span, language: str) -> list[DayOfMonth]:
     before_pattern, behind_pattern = _days_patterns(language)
     before = before_pattern.search(text, start, name.start)
     behind = behind_pattern.match(text, name.end)
+    group = "day" if behind is not None and behind["day"] else "said"
+    day_behind = _day(behind[group], language) if behind is not None else 0
     found = []
     if before is not None and (day := _day(before["day"], language)):
         is_in_words = not before["day"][0].isdigit()
         found.append(DayOfMonth(Span(before.start("day"), name.end), day, False, is_in_words))
         found += _others(before, is_behind=False)
         # In "I turned 18 May 4", the day stands behind.
-        is_bare = before["day"].isdigit() and behind is not None and language == "en"
+        is_bare = before["day"].isdigit() and day_behind and language == "en"
         found = [] if is_bare else found
-    if not found and behind is not None:
-        group = "day" if behind["day"] else "said"
-        if day := _day(behind[group], language):
-            is_in_words = not behind[group][0].isdigit()
-            span = Span(name.start, behind.end(group))
-            found = [DayOfMonth(span, day, True, is_in_words), *_others(behind, is_behind=True)]
+    if not found and behind is not None and day_behind:
+        is_in_words = not behind[group][0].isdigit()
+        span = Span(name.start, behind.end(group))
+        found = [DayOfMonth(span, day_behind, True, is_in_words), *_others(behind, is_behind=True)]
     return found
 
 
 def _others(match: re.Match[str], *, is_behind: bool) -> Iterator[DayOfMonth]:
-    """The other days of a month, each at the place of its digits."""
-    for digits in re.finditer(r"\d+", match["others"]):
-        start = match.start("others") + digits.start()
-        if 0 < int(digits[0]) <= _LAST_DAY:
-            span = Span(start, start + len(digits[0]))
-            yield DayOfMonth(span, int(digits[0]), is_behind, is_in_words=False)
+    """The other days of a month, each at its own place."""
+    for day in re.finditer(r"(\d+)(?:st|nd|rd|th)?", match["others"]):
+        start = match.start("others") + day.start()
+        if 0 < int(day[1]) <= _LAST_DAY:
+            span = Span(start, start + len(day[0]))
+            yield DayOfMonth(span, int(day[1]), is_behind, is_in_words=False)
 
 
 def _day(said: str, language: str) -> int:

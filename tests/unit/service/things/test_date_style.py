@@ -47,7 +47,12 @@ def test_words_around_german_dates(source: str, text: str, right: str) -> None:
         ("1-3 May", "1-3 Mai", "1.–3. Mai"),
         ("May 1-3, 2026", "Mai 1-3. 2026", "1.–3. Mai 2026"),
         ("from May 3 to May 12", "vom 3. Mai bis 12. Mai", "vom 3. Mai bis 12. Mai"),
-        ("May 30 - June 2", "Mai 30 - 2. Juni", "Mai 30 - 2. Juni"),
+        ("May 30 - June 2", "Mai 30 - 2. Juni", "30. Mai – 2. Juni"),
+        ("On May 1 and June 2 the", "Am 1. Mai 2. Juni die", "Am 1. Mai und 2. Juni die"),
+        ("on April 3, 10, and 17.", "am 3. April 10 und 17.", "am 3., 10. und 17. April."),
+        ("on 3, 10 and 17 April", "am 3. 10, 17. April", "am 3., 10. und 17. April"),
+        ("On 1 and 2 May the shop", "Am 1 und 2. Mai", "Am 1. und 2. Mai"),
+        ("until June 12 or 13.", "bis zum 12. Juni oder 13.", "bis zum 12. oder 13. Juni."),
         # Right as they are, or no dates
         ("on 1 and 2 May", "am 1. und 2. Mai", "am 1. und 2. Mai"),
         ("from 14:30 to 12 May", "von 14:30 bis 12. Mai", "von 14:30 bis 12. Mai"),
@@ -78,6 +83,11 @@ def test_several_german_days(source: str, text: str, right: str) -> None:
 )
 def test_english_days(source: str, text: str, right: str) -> None:
     assert EditedText(text, corrected(source, text, ("de", "en"))).text == right
+
+
+def test_the_preposition_of_a_list_of_days() -> None:
+    edits = corrected("From May 1 to 3", "Von 1. bis 3. Mai", ("en", "de"))
+    assert EditedText("Von 1. bis 3. Mai", edits).text == "Vom 1. bis 3. Mai"
 
 
 async def test_quotations_are_not_edited() -> None:
