@@ -98,6 +98,13 @@ _COMMON = (
 _JOINS = r"(?:an|and|are|as|before|by|from|if|into|is|onto|or|so|than|then|to|was|when|with)\b"
 _LETTERS = "À-ÖØ-öø-ɏͰ-ӿ"
 _MIXED = r"(?:[A-Za-z]{1,20}\d|\d{1,40}[A-Za-z])[A-Za-z0-9]*+"
+# Placeholders with one of these signs between them are one thing: models separate them.
+_JOINT = r"[/:@–-]"
+_BRACED = r"[$%\#@!]?\{\s?[^\s{}]{0,100}+\s?\}"
+_PRINTF = r"""(?:%%(?:[sdiufxc](?!\w))?                              # %% %%s
+        |%(?:\(\w{1,64}+\)|\d{1,2}\$)?[-+\#0']{0,3}(?:\d{1,3}|\*)?
+        (?:\.(?:\d{1,3}|\*))?(?:hh?|ll?|[qjztL])?[diouxXeEfFgGcCrsSaAnp@]
+        (?:px|ms|x|s|em|kB|KB|MB|GB|h|min|km|m|cm|mm|kg)?(?![A-Za-z]))"""
 
 THING = re.compile(
     rf"""
@@ -124,11 +131,8 @@ THING = re.compile(
   | (?P<PLACEHOLDER>
         </?[A-Za-z][\w:.-]{{0,40}}+(?:\s[^<>\n]{{0,300}}+)?/?>        # <x id="7"/>
       | </?\d{{1,4}}\s?/?>                                           # <0> </0> <1/>
-      | [$%\#@!]?\{{\s?[^\s{{}}]{{0,100}}+\s?\}}                         # {{name}} ${{var}} %{{n}}
-      | (?<!%)(?:%%(?:[sdiufxc](?!\w))?                              # %% %%s
-        |%(?:\(\w{{1,64}}+\)|\d{{1,2}}\$)?[-+\#0']{{0,3}}(?:\d{{1,3}}|\*)?
-        (?:\.(?:\d{{1,3}}|\*))?(?:hh?|ll?|[qjztL])?[diouxXeEfFgGcCrsSaAnp@]
-        (?:px|ms|x|s|em|kB|KB|MB|GB|h|min|km|m|cm|mm|kg)?(?![A-Za-z]))++  # %s %1$s %(n)d %d%%
+      | {_BRACED}(?:{_JOINT}{_BRACED})*+                             # {{name}} ${{var}} %{{n}}
+      | (?<!%){_PRINTF}++(?:{_JOINT}{_PRINTF}++)*+                   # %s %1$s %(n)d %d%% %s/%s
       | (?<![\w%])%L?\d{{1,2}}+(?!\w)                                  # %1
       | (?<![\w%])%\w{{2,64}}+%(?!\\)                                 # %PATH%
       | (?<![^\W\d]|\$)\$[A-Za-z_]\w{{0,64}}+\$?                       # $HOME

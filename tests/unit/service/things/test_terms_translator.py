@@ -96,7 +96,7 @@ def test_what_a_model_keeps_needs_no_second_look(text: str) -> None:
 MORE_THINGS = (
     " {0:N2} %% 5% 5 % 7 $ $20 5 usd %{n} {{ x }} {% if %} <b> </b> &amp; a1000 iso-8859-1 --all -a"
     r" c:\x /etc/hosts foo.txt no. 5 a. i. # #tag x² ½ :smile: 9 am 4 p.m. 10:30 5th 1990s 12-14 ±"
-    " +49 ( ) , : - – ' \" … km s d"
+    " %s/%s {a}-{b} +49 ( ) , : - – ' \" … km s d"
 )
 glued = st.lists(
     st.tuples(things | words | st.sampled_from(MORE_THINGS.split(" ")), st.sampled_from([" ", ""])),

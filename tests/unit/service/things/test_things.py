@@ -40,6 +40,7 @@ from tests.unit.service.text.scripted_translator import FakeTranslator
 
 FOUND = {
     ThingKind.PLACEHOLDER: "{name} {0} {} %s %(n)d %1$s %1 %PATH% $HOME ${user} <b> </b> {0:.2f}"
+    r" %s/%s {n}/{total} %d:%02d {a}–{b} %s@%s"
     r" [X7X] @tom @anna_b @a.b@mail.example \n \r\n\t",
     ThingKind.URL: "https://example.com/a(b)?c=d&e=f#g www.example.org ftp://x.example",
     ThingKind.EMAIL: "tom@example.com a.b+c@mail.example.co.uk",
