@@ -35,8 +35,8 @@ _TAG = re.compile(
     """,
     re.VERBOSE,
 )
-_BEFORE_TEXT = re.compile(r"</?[A-Za-z\d]|\[/?[a-z]|\{%|\{\{[-#/^>e]|\{\\|<[%?]")
-_BEHIND_TEXT = re.compile(r"</|\[/|<br|\{%|\{\{[-/^e]|<[%?]", re.IGNORECASE)
+_BEFORE_TEXT = re.compile(r"</?[A-Za-z\d]|\[/?[a-z]|\{%.*%|\{\{[-#/^>e]|\{\\|<[%?]")
+_BEHIND_TEXT = re.compile(r"</|\[/|<br|\{%.*%|\{\{[-/^e]|<[%?]", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2,}+")
 _LONG_WORD = 3
 _PUNCTUATION, _OPENING = ".,;:!?)", "<[{"
