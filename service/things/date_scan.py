@@ -6,7 +6,6 @@ English and German sentences are searched.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -81,7 +80,6 @@ _OTHER_DAYS = re.compile(
     r"\b(?:M[oO]|D[iI]|M[iI]|D[oO]|F[rR]|S[aA]|S[oO])\b|weekday|weekend|\b(?i:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,2}\b"
     r"|(?i:pfingst|fasching|himmelfahrt|oster|easter|whit|shrove|wochen)"
 )
-_BETWEEN_DAYS = re.compile(r"(?:,?\s(?=[a-z])|\s?)(,|and|or|to|[-–])\s?")
 _NUMERIC_DATE = re.compile(r"\d[./-]\s?\d")
 
 
@@ -100,7 +98,7 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
     """
     end = 0
     for name in date_names(text, language):
-        days = [day for day in name.days if _is_day(text, name, day, primary_subtag(language))]
+        days = [day for day in name.days if is_day(text, name, day, primary_subtag(language))]
         if len(days) == len(name.days) == 1:
             span, date = days[0].span, Date(name.number, days[0].day)
         elif _is_name(text, name, primary_subtag(language), has_day=bool(days)):
@@ -113,32 +111,6 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
         if span.start >= end:
             end = span.end
             yield span, date
-
-
-def date_lists(text: str) -> Iterator[tuple[Span, list[Date], list[str]]]:
-    """The lists and ranges of days in an English sentence: May 3, 10 and 17; 30 May to 2 June.
-
-    Yields:
-        The place of a list, its dates, and the words and signs between them: ",", "and", "or",
-        "to", "-".
-    """
-    days = sorted(
-        (day.span, Date(name.number, day.day))
-        for name in date_names(text, "en")
-        if is_month(name.number) and all(_is_day(text, name, day, "en") for day in name.days)
-        for day in name.days
-    )
-    start, dates, links = 0, list[Date](), list[str]()
-    for (span, date), after in itertools.zip_longest(days, days[1:]):
-        start = start if dates else span.start
-        dates.append(date)
-        link = _BETWEEN_DAYS.fullmatch(text, span.end, after[0].start) if after else None
-        if link is not None:
-            links.append(link[1].replace("–", "-"))
-            continue
-        if any(each != "," for each in links):
-            yield Span(start, span.end), dates, links
-        dates, links = [], []
 
 
 def is_in_name(text: str, span: Span, language: str) -> bool:
@@ -214,7 +186,7 @@ def added_names(source: str, text: str, language: str, target: str) -> list[str]
     return []
 
 
-def _is_day(text: str, name: DateName, day: DayOfMonth, language: str) -> bool:
+def is_day(text: str, name: DateName, day: DayOfMonth, language: str) -> bool:
     """Whether a day of a month is one in a sentence: no count, fraction, or part of a word."""
     if not _is_whole(text, name.span) or _NO_DATE_BEHIND.match(text, day.span.end):
         return False

@@ -5,23 +5,27 @@ A stand-in hides from the model that a date follows, and small models copy the o
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
-from service.things.date_scan import date_lists, dates_to_keep, is_in_name
+from service.things.date_lists import date_lists, list_edits
+from service.things.date_scan import dates_to_keep, is_in_name
 from service.things.dates import Date, dates_in, days_of, ending_of, is_month, months_of, names_of
 from service.things.edits import Edit
 from service.things.wanted import overlap
 
 _DAYS, _MONTHS = "|".join(days_of("de")), "|".join(months_of("de"))
 _ENGLISH_MONTHS = "|".join(months_of("en"))
-# Between the days of a list, in any order, and its words.
-_GAP = rf"(?:[\s.,–-]|und|oder|bis|{_MONTHS})+"
-_LINKS = {",": ", ", "and": " und ", "or": " oder ", "to": " bis ", "-": "–"}
+_RANGE = r"(?P<first>\d{1,2})(?P<link>\s?(?:[-–]|bis|und|oder)\s?)(?P<last>\d{1,2})"
+# Several days without their points, or behind the month: 1-3. Mai, Mai 1-3.
+_SEVERAL = re.compile(
+    rf"(?<![\w.,:/–-])(?P<own>(?:{_MONTHS})\s)?(?:{_RANGE}\.?\s(?P<month>{_MONTHS})\b"
+    rf"|(?<!\d\s)(?<!\.\s)(?P<before>{_MONTHS})\s{_RANGE.replace('P<', 'P<_')}"
+    rf"(?:\.(?=\s\d{{4}}\b))?(?!\w|[.,:]\d|\.?\s(?:{_MONTHS})))"
+)
 # A day without its point, or behind the month: 3 Mai, Mai 3.
 _ONE = re.compile(
     rf"(?<![\w.,:/–-])(?P<day>\d{{1,2}})\s(?P<month>{_MONTHS})\b"
@@ -66,13 +70,20 @@ def ordered(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
 
 
 def _ordered(source: str, text: str) -> Iterator[Edit]:
-    taken = []
-    for _, days, links in date_lists(source):
-        match = _find_list(text, days)
-        if match is not None:
-            taken.append(Span(*match.span()))
-            if match[0] != _written_list(days, links, repeats_months=True):
-                yield Edit(taken[-1], _written_list(days, links))
+    edits = list(list_edits(source, text))
+    yield from edits
+    days = {date for _, date in dates_in(source, "en")}
+    for match in _SEVERAL.finditer(text):
+        span = Span(*match.span())
+        if match["own"] or any(overlap(span, edit.span) for edit in edits):
+            continue  # Mai 30 - 2. Juni
+        mark = "_" if match["before"] is not None else ""
+        first, link, last = (match[f"{mark}{part}"] for part in ("first", "link", "last"))
+        month = match["before"] or match["month"]
+        number = names_of("de").index(month)
+        both = {Date(number, int(first)), Date(number, int(last))}
+        if both <= days and int(first) < int(last):
+            yield Edit(span, f"{first}.{link.replace('-', '–')}{last}. {month}")
     dates = {date for _, date in dates_to_keep(source, "en")}
     for match in _ONE.finditer(text):
         month = match["month"] or match["before"]
@@ -80,31 +91,9 @@ def _ordered(source: str, text: str) -> Iterator[Edit]:
         start = max(0, match.start() - _MOST_BEFORE)
         is_count = match["before"] and _MONTH_ALONE.search(text, start, match.start())
         span = Span(*match.span())
-        if date in dates and not is_count and not any(overlap(span, each) for each in taken):
+        is_done = any(overlap(span, e.span) for e in edits) or _SEVERAL.match(text, span.start)
+        if date in dates and not is_count and not is_done:
             yield Edit(span, date.written("de"))
-
-
-def _find_list(text: str, days: Sequence[Date]) -> re.Match[str] | None:
-    """The place of a list of days in a German translation, with its months in any order."""
-    numbers = _GAP.join(rf"(?<!\d){day.day}(?!\d)" for day in days)
-    match = re.search(
-        rf"(?<![\w.,:/–-])(?:(?:{_MONTHS})\s)?{numbers}(?:\.?\s(?:{_MONTHS})\b|\.(?=\s\d{{4}}\b))?",
-        text,
-    )
-    months = {names_of("de")[day.number] for day in days}
-    return match if match and set(re.findall(_MONTHS, match[0])) == months else None
-
-
-def _written_list(
-    days: Sequence[Date], links: Sequence[str], *, repeats_months: bool = False
-) -> str:
-    """A list of days as German writes it: 1. und 2. Mai."""
-    written = ""
-    for day, after, link in itertools.zip_longest(days, days[1:], links):
-        has_month = repeats_months or after is None or after.number != day.number
-        written += day.written("de") if has_month else f"{day.day}."
-        written += " – " if link == "-" and has_month else _LINKS.get(link, "")
-    return written
 
 
 def corrected(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
@@ -129,9 +118,9 @@ def _german(source: str, text: str) -> Iterator[Edit]:
     kept = list(dates_to_keep(source, "en"))
     if not kept:
         return
-    firsts = [(span, days[0]) for span, days, _ in date_lists(source)]
-    prepositions = {date: _english_preposition(source, span) for span, date in (*kept, *firsts)}
-    counts = Counter(date for _, date in {*kept, *firsts})
+    counts = Counter(date for _, date in kept)
+    kept += [(each.span, each.days[0]) for each in date_lists(source) if not counts[each.days[0]]]
+    prepositions = {date: _english_preposition(source, span) for span, date in kept}
     has_auf = _WITH_AUF.search(source) is not None or _WITH_AUF.search(text) is not None
     names = {date for span, date in kept if is_in_name(source, span, "en")}
     for span, date in dates_in(text, "de"):

@@ -49,9 +49,11 @@ _OF = {
 }
 _WORDS = r"(?:(?:twenty|thirty)[\s-])?[^\W\d_]{3,}"
 _LINK = (
-    r"(?:\s?(?:,\s(?:and|or)|[-–—/,&]|und|bis(?:\seinschließlich)?|oder|and|to|through|or|et|aux?|y|e|al|ao|a|og"
+    r"(?:\s?(?:[-–—/,&]|und|bis(?:\seinschließlich)?|oder|and|to|through|or|et|aux?|y|e|al|ao|a|og"
     r"|til|en|tot(?:\sen\smet)?|t/m)(?:\s(?:zum|dem|am|den|le|el|il|lo|o)\b|\s?(?:all|l)['’])?\s?)"
 )
+_OXFORD = r",\s(?:and|or)\s"
+_END = r"(?=[.;!?)]|,?\s\d{4}\b|\Z)"  # behind a day that counts nothing
 _NEAR = 8  # characters between an abbreviation and its day
 _MOST_BEFORE = 40  # characters of the days before a month
 _LAST_DAY = 31
@@ -247,13 +249,13 @@ def _days_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """The days before a month, and those behind it."""
     digits = rf"\d{{1,2}}(?:{_AFTER_DIGITS[language]})?"
     before = (
-        rf"(?<![\w.,:/–-])(?P<others>(?:{digits}{_LINK})*)(?P<day>{digits}|{_WORDS})"
+        rf"(?<![\w.,:/–-])(?P<others>(?:{digits}(?:{_OXFORD}|{_LINK}))*)(?P<day>{digits}|{_WORDS})"
         rf"(?:\s|(?<=\d\.))(?:{_OF[language]})?\Z"
     )
     plain = r"\d{1,2}(?:st|nd|rd|th)?"
     behind = (
         rf"\s(?:(?P<day>{plain})|the\s(?P<said>{plain}|{_WORDS}))"
-        rf"(?P<others>(?:{_LINK}{plain})*)(?!\w|[.,:/–-]\w)"
+        rf"(?P<others>(?:{_LINK}{plain})*(?:{_OXFORD}{plain}{_END})?)(?!\w|[.,:/–-]\w)"
     )
     return re.compile(before, re.IGNORECASE), re.compile(behind, re.IGNORECASE)
 

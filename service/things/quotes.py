@@ -45,7 +45,7 @@ def may_have_quotes(text: str) -> bool:
 
 
 def apostrophes_of(text: str) -> list[Span]:
-    """The places of escaped single marks without a partner: It&#39;s the users&#39; file."""
+    """The places of escaped single marks that quote nothing: It&#39;s the users&#39; file."""
     if "\\'" not in text and "&" not in text:
         return []
     found, opened = [], None
@@ -59,7 +59,8 @@ def apostrophes_of(text: str) -> list[Span]:
             found.append(span)
         else:
             opened = span
-    return sorted(found if opened is None else [*found, opened])
+    is_alone = opened is not None and f" {text} "[opened.start : opened.end + 2] == r" \' "
+    return sorted([*found, opened] if opened is not None and is_alone else found)
 
 
 def quoted_pairs(quotes: Iterable[Quote]) -> list[tuple[Quote, Quote]]:
@@ -114,15 +115,19 @@ def as_escaped(
         text: the translation.
         things: places of parts of the translation that stay as they are.
     """
-    text = _masked(text, things)
-    found = quotes_of(text)
+    masked = _masked(text, things)
+    found = quotes_of(masked)
     pairs = zip(quotes, found, strict=True) if len(quotes) == len(found) else ()
     edits = [Edit(there.span, quote.text) for quote, there in pairs if quote.is_escaped]
     escapes = {match[0] for match in _SINGLE.finditer(source)}
     if len(escapes) == 1 and _UNESCAPED.search(source) is None:
-        marks = [quote.span for quote in found]
-        spans = [Span(*match.span()) for match in _UNESCAPED.finditer(text)]
-        edits += [Edit(span, *escapes) for span in spans if span not in marks]
+        marks = {quote.span for quote in found}
+        spans = (Span(*match.span()) for match in _UNESCAPED.finditer(text))
+        edits += [
+            Edit(span, *escapes)
+            for span in spans
+            if span not in marks and masked[slice(*span)] == "'"
+        ]
     return edits
 
 

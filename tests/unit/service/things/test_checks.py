@@ -323,6 +323,8 @@ def test_marks_that_are_escaped() -> None:
         (r"it\'s \'no\'", 1, 2),
         (r"\'no\' to the users\' files", 1, 2),
         (r"\' no", 1, 0),
+        (r"\'Please wait.", 0, 1),  # a quotation of several sentences
+        ("You are there.&#39;", 0, 1),
     ],
 )
 def test_an_escaped_mark_without_partner_is_an_apostrophe(
@@ -339,6 +341,7 @@ def test_an_escaped_mark_without_partner_is_an_apostrophe(
         ("&#39;Yes&#39;", "'J'ai'", "&#39;J&#39;ai&#39;"),
         ("It&apos;s 5'", "C'est 5'", "C'est 5'"),
         ("It's here", "C'est", "C'est"),
+        (r"It\'s", r"C\'est", r"C\'est"),
     ],
 )
 def test_apostrophes_are_escaped_as_in_the_sentence(text: str, written: str, escaped: str) -> None:

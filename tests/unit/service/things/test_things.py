@@ -59,6 +59,11 @@ def test_things_are_found_between_words(kind: ThingKind) -> None:
             assert not find_things(text, frozenset(ThingKind) - {kind})
 
 
+def test_tags_in_braces_are_not_joined() -> None:
+    found = find_things("{link}here{/link}/{link2}there{/link2}")
+    assert [each.text for each in found] == ["{link}", "{/link}", "{link2}", "{/link2}"]
+
+
 def test_a_colon_before_an_address_is_no_short_code() -> None:
     address = "https://example.com/a"
     assert [each.text for each in find_things(f"Link:{address} a")] == [address]
