@@ -68,7 +68,7 @@ class DateList:
 
 
 def date_lists(text: str) -> Iterator[DateList]:
-    """The lists of an English sentence: days of one month, or two days of two months.
+    """The lists of an English sentence: days of one month, or two dates side by side.
 
     Days are left out that may count something, as in "May 1 and 20 people".
     """
