@@ -59,6 +59,7 @@ def apostrophes_of(text: str) -> list[Span]:
             found.append(span)
         else:
             opened = span
+    # One by itself beside a word begins or ends a quotation of several sentences.
     is_alone = opened is not None and f" {text} "[opened.start : opened.end + 2] == r" \' "
     return sorted([*found, opened] if opened is not None and is_alone else found)
 
