@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from model.bundle.spans import Span
-from service.things.date_scan import is_day
+from service.things.date_scan import VERBS, is_day, search_before
 from service.things.dates import Date, date_names, is_month, months_of, names_of
 from service.things.edits import Edit
 from service.things.wanted import overlap
@@ -30,14 +30,11 @@ _BEHIND_DAY = re.compile(
 _BEFORE_DAYS = re.compile(
     r"\b(?:on|from|between|until|till|by|before|after|since|for)\s(?:the\s)?\Z", re.IGNORECASE
 )
-_VERBS = frozenset(["March", "May"])
-_MOST_BEFORE = 16
 _MOST_LISTS = 8  # of a sentence; each is looked for in the whole translation
 # In a translation: what stands between two days, before the first one and behind the last one.
 _GAP = re.compile(rf"\.?(?:\s?(?:[,–-]|und|oder|bis|{_MONTHS})){{0,3}}\s?")
 _HEAD = re.compile(rf"(?<!\d\s)(?<!\.\s)\b(?:{_MONTHS})\s\Z")
 _TAIL = re.compile(rf"\.?\s(?:{_MONTHS})\b|\.(?=\s[\da-zäöü])|(?!\w|[.,:–-]\d|\s[A-ZÄÖÜ])")
-_LONGEST_HEAD = 12
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def date_lists(text: str) -> Iterator[DateList]:
             continue
         links = tuple(_name_of(link) for link in between if link)
         found = DateList(Span(days[0].span.start, days[-1].span.end), dates, links)
-        is_clear = _is_clear(text, found, name.number, is_behind=days[-1].is_behind)
+        is_clear = _is_clear(text, found, is_behind=days[-1].is_behind)
         if links and is_clear and _is_closed(links):
             yield found
         link = before and _LINK.fullmatch(text, before.span.end, found.span.start)
@@ -97,13 +94,12 @@ def date_lists(text: str) -> Iterator[DateList]:
         before = found
 
 
-def _is_clear(text: str, dates: DateList, month: int, *, is_behind: bool) -> bool:
+def _is_clear(text: str, dates: DateList, *, is_behind: bool) -> bool:
     """Whether the days of a list count nothing, and the month is no verb."""
     if is_behind:
         return _BEHIND_DAY.match(text, dates.span.end) is not None
-    start = max(0, dates.span.start - _MOST_BEFORE)
-    is_verb = names_of("en")[month] in _VERBS and bool(dates.links)
-    return not is_verb or _BEFORE_DAYS.search(text, start, dates.span.start) is not None
+    is_verb = names_of("en")[dates.days[0].number] in VERBS and bool(dates.links)
+    return not is_verb or search_before(_BEFORE_DAYS, text, dates.span) is not None
 
 
 def list_edits(source: str, text: str) -> Iterator[Edit]:
@@ -143,7 +139,7 @@ def _places(dates: DateList, text: str) -> Iterator[Span]:
         tail = _TAIL.match(text, match.end())
         if tail is None or not all(_GAP.fullmatch(gap) for gap in match.groups()):
             continue
-        head = _HEAD.search(text, max(0, match.start() - _LONGEST_HEAD), match.start())
+        head = search_before(_HEAD, text, Span(*match.span()))
         span = Span(head.start() if head else match.start(), tail.end())
         written = re.findall(_MONTHS, text[slice(*span)])
         if set(written) == months and len(written) <= (len(dates.days) if dates.has_months else 1):

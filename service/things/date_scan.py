@@ -26,8 +26,8 @@ from service.things.dates import (
     names_of,
 )
 
-_VERBS = frozenset(["May", "March"])
-_PERSONS = frozenset([*_VERBS, "April", "June", "August"])
+VERBS = frozenset(["May", "March"])  # months that are other words, too
+_PERSONS = frozenset([*VERBS, "April", "June", "August"])
 _FOUND_IN = frozenset(["de", "en"])
 _MOST_BEFORE = 24  # characters that the patterns of what stands before need
 _MID = "mid-"
@@ -103,7 +103,7 @@ def dates_to_keep(text: str, language: str) -> Iterator[tuple[Span, Date]]:
             span, date = days[0].span, Date(name.number, days[0].day)
         elif _is_name(text, name, primary_subtag(language), has_day=bool(days)):
             span, date = name.span, Date(name.number)
-            middle = _search_before(_MIDDLE, text, span)
+            middle = search_before(_MIDDLE, text, span)
             if middle is not None and is_month(name.number):
                 span = Span(middle.start("mid"), span.end)
         else:
@@ -117,7 +117,7 @@ def is_in_name(text: str, span: Span, language: str) -> bool:
     """Whether a word may be part of a name: Sunday Times, Black Friday, Ocean's Eleven."""
     if primary_subtag(language) != "en" or not text[span.start].isupper():
         return False
-    is_before = _search_before(_NAME_BEFORE, text, span) is not None
+    is_before = search_before(_NAME_BEFORE, text, span) is not None
     return is_before or _NAME_BEHIND.match(text, span.end) is not None
 
 
@@ -174,7 +174,7 @@ def added_names(source: str, text: str, language: str, target: str) -> list[str]
         day, word = not is_month(name.number), text[slice(*name.span)]
         around = text[max(0, name.span.start - 1) : name.span.start], text[name.span.end :][:1]
         is_compound = any(map(str.isalpha, around))  # Ostersonntag, Oktoberfest
-        if name.is_short or name.days or is_compound or names_of("en")[name.number] in _VERBS:
+        if name.is_short or name.days or is_compound or names_of("en")[name.number] in VERBS:
             continue
         is_known = name.number in known
         if day and is_known:
@@ -191,19 +191,19 @@ def is_day(text: str, name: DateName, day: DayOfMonth, language: str) -> bool:
     if not _is_whole(text, name.span) or _NO_DATE_BEHIND.match(text, day.span.end):
         return False
     if language == "de":
-        is_said = day.is_in_words and _search_before(_GERMAN_DETERMINER, text, day.span) is None
+        is_said = day.is_in_words and search_before(_GERMAN_DETERMINER, text, day.span) is None
         return not (day.is_behind or is_said)
     if day.is_behind:
-        if _search_before(_NO_DAY_BEHIND, text, name.span) is not None:
+        if search_before(_NO_DAY_BEHIND, text, name.span) is not None:
             return False
         # Elsewhere, it may count: "Since April 10 people died", "May 3 people come in?"
-        is_clear = text[day.span.end - 1].isalpha() or _search_before(_ON, text, name.span)
+        is_clear = text[day.span.end - 1].isalpha() or search_before(_ON, text, name.span)
         return bool(is_clear) or _AFTER_DAY.match(text, day.span.end) is not None
     if not day.is_in_words:
         return True
     has_of = re.search(r"\sof\s\Z", text[day.span.start : name.span.start]) is not None
     is_plural = "s of" in text[day.span.start : name.span.start]
-    return has_of and not is_plural and _search_before(_COUNTING, text, day.span) is None
+    return has_of and not is_plural and search_before(_COUNTING, text, day.span) is None
 
 
 def _is_name(text: str, name: DateName, language: str, *, has_day: bool) -> bool:
@@ -215,15 +215,15 @@ def _is_name(text: str, name: DateName, language: str, *, has_day: bool) -> bool
         is_day = language == "en" and not is_month(name.number)
         return is_day and _is_short_day(text, name.span)
     if language == "de":
-        return word.lower() != "mais" and _search_before(_HERR, text, name.span) is None
+        return word.lower() != "mais" and search_before(_HERR, text, name.span) is None
     if not is_month(name.number):
         return _OF_SUNDAY.match(text, name.span.end) is None
     if word.title() not in _PERSONS or has_day:
         return True
-    if word.title() not in _VERBS and _YEAR_BEHIND.match(text, name.span.end) is not None:
+    if word.title() not in VERBS and _YEAR_BEHIND.match(text, name.span.end) is not None:
         return True
     is_named = _NAME_BEHIND.match(text, name.span.end) is not None  # March Street
-    return not is_named and _search_before(_BEFORE_MONTH, text, name.span) is not None
+    return not is_named and search_before(_BEFORE_MONTH, text, name.span) is not None
 
 
 def _is_whole(text: str, span: Span) -> bool:
@@ -233,11 +233,11 @@ def _is_whole(text: str, span: Span) -> bool:
 
 def _is_short_day(text: str, span: Span) -> bool:
     """Whether an abbreviation is the day of a week, and no other word: Mon, 8 Feb; Mon-Fri."""
-    is_last = _search_before(_BEFORE_SHORT, text, span) is not None
+    is_last = search_before(_BEFORE_SHORT, text, span) is not None
     return is_last or _AFTER_SHORT.match(text, span.end) is not None
 
 
-def _search_before(pattern: re.Pattern[str], text: str, span: Span) -> re.Match[str] | None:
+def search_before(pattern: re.Pattern[str], text: str, span: Span) -> re.Match[str] | None:
     """The match of a pattern that ends where a part of a text begins."""
     return pattern.search(text, max(0, span.start - _MOST_BEFORE), span.start)
 

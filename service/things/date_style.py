@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from model.bundle.languages import primary_subtag
 from model.bundle.spans import Span
 from service.things.date_lists import date_lists, list_edits
-from service.things.date_scan import dates_to_keep, is_in_name
+from service.things.date_scan import dates_to_keep, is_in_name, may_have, search_before
 from service.things.dates import Date, dates_in, days_of, ending_of, is_month, months_of, names_of
 from service.things.edits import Edit
 from service.things.wanted import overlap
@@ -55,7 +55,6 @@ _ENGLISH = re.compile(
     rf"\b(?P<the>[Tt]he\s)?(?P<day>\d{{1,2}})(?P<end>\.|th|st|nd|rd)?\s(?P<month>{_ENGLISH_MONTHS})\b"
     r"(?!\s(?:\d{4}\s)?[a-z]{4})"  # the 9 May celebrations
 )
-_MOST_BEFORE = 16
 
 
 def ordered(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
@@ -66,7 +65,8 @@ def ordered(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
         text: its translation.
         languages: BCP-47 codes of the sentence and of the translation.
     """
-    return list(_ordered(source, text)) if _are_english_german(languages) else []
+    may_be = _are_english_german(languages) and may_have(source, "en")
+    return list(_ordered(source, text)) if may_be else []
 
 
 def _ordered(source: str, text: str) -> Iterator[Edit]:
@@ -88,9 +88,8 @@ def _ordered(source: str, text: str) -> Iterator[Edit]:
     for match in _ONE.finditer(text):
         month = match["month"] or match["before"]
         date = Date(names_of("de").index(month), int(match["day"] or match["behind"]))
-        start = max(0, match.start() - _MOST_BEFORE)
-        is_count = match["before"] and _MONTH_ALONE.search(text, start, match.start())
         span = Span(*match.span())
+        is_count = match["before"] and search_before(_MONTH_ALONE, text, span)
         is_done = any(overlap(span, e.span) for e in edits) or _SEVERAL.match(text, span.start)
         if date in dates and not is_count and not is_done:
             yield Edit(span, date.written("de"))
@@ -104,6 +103,8 @@ def corrected(source: str, text: str, languages: tuple[str, str]) -> list[Edit]:
         text: its translation.
         languages: BCP-47 codes of the sentence and of the translation.
     """
+    if not may_have(source, languages[0]):
+        return []
     if _are_english_german(languages):
         return list(_german(source, text))
     is_english = tuple(map(primary_subtag, languages)) == ("de", "en")
@@ -126,8 +127,7 @@ def _german(source: str, text: str) -> Iterator[Edit]:
     for span, date in dates_in(text, "de"):
         if date not in prepositions or text[span.end : span.end + 1] == "-":
             continue
-        start = max(0, span.start - _MOST_BEFORE)
-        match = _PREPOSITION.search(text, start, span.start)
+        match = search_before(_PREPOSITION, text, span)
         if match is not None:
             may_be_auf = prepositions[date] == "on" and not has_auf and counts[date] == 1
             put = _contracted(match[1].lower(), date, prepositions[date], may_be_auf=may_be_auf)
@@ -146,8 +146,7 @@ def _german(source: str, text: str) -> Iterator[Edit]:
 
 
 def _english_preposition(source: str, span: Span) -> str:
-    start = max(0, span.start - _MOST_BEFORE)
-    match = _ENGLISH_PREPOSITION.search(source, start, span.start)
+    match = search_before(_ENGLISH_PREPOSITION, source, span)
     return match[1].lower() if match else ""
 
 

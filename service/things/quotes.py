@@ -116,6 +116,8 @@ def as_escaped(
         text: the translation.
         things: places of parts of the translation that stay as they are.
     """
+    if not may_have_quotes(source):
+        return []
     masked = _masked(text, things)
     found = quotes_of(masked)
     pairs = zip(quotes, found, strict=True) if len(quotes) == len(found) else ()
