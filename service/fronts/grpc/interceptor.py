@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,15 +93,19 @@ class Interceptor:
                 response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(front, method, handler.unary_unary),
-            response_serializer=handler.response_serializer,
+            self._unary(front, method, handler.unary_unary, handler.response_serializer),
+            response_serializer=bytes,
         )
 
-    def _unary(self, front: GrpcFront, method: str, behaviour: Handler) -> Handler:
+    def _unary(
+        self, front: GrpcFront, method: str, behaviour: Handler, serialize: Callable[[Any], bytes]
+    ) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> Any:
             running = GrpcCall(self._tracker, front, method, context)
             with running:
-                return running.leaving(await behaviour(await running.request(data), context))
+                message = await behaviour(await running.request(data), context)
+                # Here, since protobuf takes as long for a message's size as for its bytes.
+                return running.leaving(serialize(message))
             del data, context
             await running.abort()
 
@@ -167,13 +171,13 @@ class GrpcCall(RunningCall):
         await turn()
         return request
 
-    def leaving(self, answer: Message) -> Message:
+    def leaving(self, answer: bytes) -> bytes:
         """Count an answer, if it is large, until it has been sent: a client may never read it.
 
         Raises:
             ResourceExhaustedError: this client has not read enough of its other answers.
         """
-        size, quota = answer.ByteSize(), self._tracker.answers
+        size, quota = len(answer), self._tracker.answers
         if size > _LARGE_BYTES:
             host = host_of(self._call.peer)
             size = min(size, quota.capacity // 2)  # so that each answer can be sent

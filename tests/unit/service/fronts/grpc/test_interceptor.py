@@ -101,7 +101,9 @@ async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() 
         return pb.TranslateResponse()
 
     tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 1000)
-    original: Any = grpc.unary_unary_rpc_method_handler(answer)
+    original: Any = grpc.unary_unary_rpc_method_handler(
+        answer, response_serializer=pb.TranslateResponse.SerializeToString
+    )
     handler = Interceptor(tracker).wrapped(SERVICE, "Translate", original)
     count_iterations()
     clients = ["many"] * 20 + ["one"]
