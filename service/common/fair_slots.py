@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 
 
@@ -21,7 +21,7 @@ class FairSlots:
         self._max_held = max(1, count - 1)
         self._held: Counter[str] = Counter()
         # By client, the next one first.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
 
     @contextlib.asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
@@ -38,15 +38,14 @@ class FairSlots:
             self._hold(client)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(turn)
+        self._waiting.setdefault(client, OrderedDict())[turn] = None
         self.num_waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._remove(client, turn)
-            else:  # a slot was assigned at the same moment
+            if not turn.cancelled():  # a slot was assigned at the same moment
                 self.give_back(client)
+            self._remove(client, turn)
             raise
         finally:
             self.num_waiting -= 1
@@ -64,17 +63,26 @@ class FairSlots:
         self._held[client] -= 1
         if not self._held[client]:
             del self._held[client]
-        waiting = next((each for each in self._waiting if self._is_open_to(each)), None)
-        if waiting is not None:
-            turn = self._waiting[waiting].popleft()
-            turns = self._waiting.pop(waiting)
-            if turns:  # to the end of the line
-                self._waiting[waiting] = turns
-            self._hold(waiting)
+        if turn := self._next_turn():
             turn.set_result(None)
 
+    def _next_turn(self) -> asyncio.Future[None] | None:
+        """Hold a slot for the client whose turn it is; None if nobody waits who may have one."""
+        while (client := next(filter(self._is_open_to, self._waiting), None)) is not None:
+            turns = self._waiting.pop(client)
+            while turns:
+                turn, _ = turns.popitem(last=False)
+                if turn.cancelled():  # just now: its task does not know yet
+                    continue
+                if turns:  # to the end of the line
+                    self._waiting[client] = turns
+                self._hold(client)
+                return turn
+        return None
+
     def _remove(self, client: str, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting[client]
-        turns.remove(turn)
-        if not turns:
-            del self._waiting[client]
+        turns = self._waiting.get(client)
+        if turns is not None:
+            turns.pop(turn, None)
+            if not turns:
+                del self._waiting[client]

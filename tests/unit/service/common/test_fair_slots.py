@@ -2,6 +2,8 @@ import asyncio
 import contextlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.common.fair_slots import FairSlots
 
@@ -93,6 +95,44 @@ async def test_a_slot_that_comes_with_the_cancellation_is_passed_on() -> None:
     await work.end("c1")
     await second
     assert first.cancelled()
+
+
+async def test_calls_that_are_cancelled_while_a_slot_comes_back_are_passed_over() -> None:
+    work = Work(FairSlots(1))
+    names = ("a1", "b1", "b2", "c1", "d1")
+    first, *cancelled, last = (work.start(name) for name in names)
+    await turns()
+    for task in (first, *cancelled):  # as by a connection that ends
+        task.cancel()
+    await turns()
+    assert (work.begun, work.slots.num_waiting) == (["a1", "d1"], 0)
+    await work.end("d1")
+    await last
+    again = work.start("a2")
+    await work.end("a2")
+    await again
+
+
+@given(data=st.data(), count=st.integers(1, 3))
+@settings(max_examples=50)
+async def test_whatever_is_cancelled_all_slots_come_back(data: st.DataObject, count: int) -> None:
+    work = Work(FairSlots(count))
+    names = [f"{client}{number}" for number in range(4) for client in "abc"]
+    tasks = {name: work.start(name) for name in names}
+    await turns()
+    while tasks:
+        for name in data.draw(st.lists(st.sampled_from(sorted(tasks)), min_size=1, unique=True)):
+            tasks.pop(name).cancel()
+        for _ in range(data.draw(st.integers(0, 3))):
+            await asyncio.sleep(0)
+    await turns()
+    assert work.slots.num_waiting == 0
+    held = [work.start(f"{client}9") for client in "abc"[:count]]
+    await turns()
+    assert work.begun[-count:] == [f"{client}9" for client in "abc"[:count]]
+    for client in "abc"[:count]:
+        await work.end(f"{client}9")
+    await asyncio.gather(*held)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
