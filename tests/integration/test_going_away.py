@@ -121,3 +121,23 @@ async def test_a_client_that_does_not_read_and_goes_is_one_line_in_the_log(
     assert {entry["level"] for entry in entries} == {"info"}
     (line,) = [entry for entry in entries if entry.get("method") == "StreamTranslate"]
     assert line["code"] == "CANCELLED"
+
+
+async def test_a_client_that_goes_amid_long_texts_takes_no_slot_with_it(
+    tokenizer: Tokenizer,
+) -> None:
+    long = "A dog is running. " * 1000
+    async with running_fake(fake_runner(tokenizer), tokenizer) as made:
+        address = f"127.0.0.1:{made.server.port}"
+        in_flight = "dragoman_requests_in_flight"
+        for _ in range(6):
+            async with grpc.aio.insecure_channel(address) as channel:
+                stub = translation_pb2_grpc.TranslationServiceStub(channel)
+                request = translation_pb2.TranslateRequest(contents=[long] * 3)
+                calls = [stub.Translate(request) for _ in range(8)]
+                while made.metric(in_flight, method="Translate") < len(calls):
+                    await asyncio.sleep(0)
+            while made.metric(in_flight, method="Translate"):
+                await asyncio.sleep(0)
+        answer = await made.client.translate(["A dog is running. " * 50], timeout=60)
+        assert answer.translations[0].text.startswith("A dog is running.")
