@@ -98,33 +98,3 @@ Document = list[Block | TextRun]
 
 class MarkupError(ValueError):
     """A document can't be translated; the message says why."""
-
-
-class DocumentBuilder:
-    """Collects the parts of a document in order: items until a block ends their run."""
-
-    def __init__(self) -> None:
-        self._parts: Document = []
-        self._items: list[Item] = []
-
-    def add(self, item: Item) -> None:
-        """Add an item to the current run."""
-        if item.raw:
-            self._items.append(item)
-
-    def block(self, raw: str) -> None:
-        """End the run, and add a block."""
-        self._end_run()
-        if raw:
-            self._parts.append(Block(raw))
-
-    def finish(self) -> Document:
-        """The document."""
-        self._end_run()
-        return self._parts
-
-    def _end_run(self) -> None:
-        if self._items:
-            run = TextRun(self._items)
-            self._parts.append(run if run.has_text else Block(run.raw))
-            self._items = []

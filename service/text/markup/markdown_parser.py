@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from service.text.markup.document import Document, DocumentBuilder, MarkupError
+from service.text.markup.builder import DocumentBuilder
+from service.text.markup.document import Document, MarkupError
 from service.text.markup.html_parser import MAX_TAGS
 from service.text.markup.markdown_inline import label_of, parse_inline
 

@@ -1,0 +1,40 @@
+"""Collects the parts of a document while it is parsed."""
+
+from __future__ import annotations
+
+from service.text.markup.document import Block, Document, Item, TextRun
+from service.text.markup.navigation import menu_parts
+
+
+class DocumentBuilder:
+    """Collects the parts of a document in order: items until a block ends their run."""
+
+    def __init__(self) -> None:
+        self._parts: Document = []
+        self._items: list[Item] = []
+
+    def add(self, item: Item) -> None:
+        """Add an item to the current run."""
+        if item.raw:
+            self._items.append(item)
+
+    def block(self, raw: str) -> None:
+        """End the run, and add a block."""
+        self._end_run()
+        if raw:
+            self._parts.append(Block(raw))
+
+    def finish(self) -> Document:
+        """The document."""
+        self._end_run()
+        return self._parts
+
+    def _end_run(self) -> None:
+        if not self._items:
+            return
+        run = TextRun(self._items)
+        if menu := menu_parts(self._items):
+            self._parts += menu
+        else:
+            self._parts.append(run if run.has_text else Block(run.raw))
+        self._items = []
