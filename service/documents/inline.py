@@ -1,8 +1,9 @@
 """Tags inside of a sentence: converted to an HTML fragment, and back from its translation.
 
 An element of a document with text in it becomes `<span id="3">` (`<sup id="3">` if it is raised or
-lowered, as the marks of footnotes are), one without text `<img id="4">`, so that the translation of
-markup knows both. The number says which element it was.
+lowered, as the marks of footnotes are), one without text `<img id="4">`, one that ends a line
+`<br id="5">`, and one that stands for a word `<code id="6"></code>`, so that the translation of
+markup knows each. The number says which element it was.
 """
 
 from __future__ import annotations
@@ -11,8 +12,16 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
-_TAG = re.compile(r'<(span|sup) id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>|</sup>)')
+_TAG = re.compile(
+    r'<(span|sup) id="([0-9]{1,9})">|<(img|br|code) id="([0-9]{1,9})"\s?/?>(?:</code>)?'
+    r"|(</span>|</sup>)"
+)
+
+AtomKind = Literal["img", "br", "code"]
+"""The element of HTML that stands for an element without text: br ends a line, and for code the
+model reads a placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class InlineAtom:
     """Element `number`, which has no text to translate."""
 
     number: int
+    kind: AtomKind = "img"
 
 
 InlineItem = InlineText | InlineStart | InlineEnd | InlineAtom
@@ -56,8 +66,8 @@ def to_html(items: Iterable[InlineItem]) -> str:
             case InlineStart(number, is_script):
                 names.append("sup" if is_script else "span")
                 pieces.append(f'<{names[-1]} id="{number}">')
-            case InlineAtom(number):
-                pieces.append(f'<img id="{number}">')
+            case InlineAtom(number, kind):
+                pieces.append(f'<{kind} id="{number}">{"</code>" if kind == "code" else ""}')
             case InlineEnd():
                 pieces.append(f"</{names.pop()}>")
     return "".join(pieces)
@@ -82,12 +92,16 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
         if tag.start() > end:
             items.append(InlineText(html.unescape(text[end : tag.start()])))
         end = tag.end()
-        if tag[4]:
+        if tag[5]:
             if opened and opened.pop():
                 items.append(InlineEnd())
                 depth -= 1
             continue
-        item = InlineStart(int(tag[2]), tag[1] == "sup") if tag[1] else InlineAtom(int(tag[3]))
+        item = (
+            InlineStart(int(tag[2]), tag[1] == "sup")
+            if tag[1]
+            else InlineAtom(int(tag[4]), cast(AtomKind, tag[3]))
+        )
         counts = missing.get(item.number) == item
         if counts:
             del missing[item.number]

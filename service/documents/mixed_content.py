@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from service.documents.document import DocumentSegment
 from service.documents.inline import (
+    AtomKind,
     InlineAtom,
     InlineEnd,
     InlineItem,
@@ -31,7 +32,18 @@ class InlineKind(enum.Enum):
     """As PAIR, above or below the line, as the mark of a footnote."""
     ATOM = enum.auto()
     """An element that is copied with its content."""
+    BREAK = enum.auto()
+    """As ATOM, at the end of a line."""
+    VALUE = enum.auto()
+    """As ATOM, in place of words: the model reads a placeholder."""
 
+
+_PAIRS = InlineKind.PAIR, InlineKind.SCRIPT
+_ATOMS: dict[InlineKind, AtomKind] = {
+    InlineKind.ATOM: "img",
+    InlineKind.BREAK: "br",
+    InlineKind.VALUE: "code",
+}
 
 Classify = Callable[[Element], InlineKind]
 
@@ -62,7 +74,7 @@ class MixedContent:
         for child in parent:
             number = len(self.elements)
             kind = classify(child)
-            if kind is not InlineKind.ATOM:
+            if kind in _PAIRS:
                 if items and isinstance(items[-1], InlineEnd) and self._repeats(child):
                     items.pop()  # two neighbours with the same format are merged
                     self._repeated.append(child)
@@ -73,7 +85,7 @@ class MixedContent:
                 items.append(InlineEnd())
             else:
                 self.elements.append(child)
-                items.append(InlineAtom(number))
+                items.append(InlineAtom(number, _ATOMS[kind]))
             self._add_text(child.tail)
 
     def _repeats(self, child: Element) -> bool:

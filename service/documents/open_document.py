@@ -25,6 +25,7 @@ _POSITION = f"{{{_STYLE}}}text-position"
 _SPACES = re.compile(r"[ \t\r\n]+")
 _PARTS = ("content.xml", "styles.xml")
 _PAIRS = {"span", "a", "ruby", "ruby-base"}
+_BREAKS = {"tab", "line-break"}
 _MIME_TYPES = ("application/vnd.oasis.opendocument.text",)
 # Tracked deletions are not part of the text.
 _SKIPPED = f"{{{_TEXT}}}tracked-changes"
@@ -108,7 +109,10 @@ def _paragraphs(
 
 
 def _classify(element: Element, scripts: frozenset[str]) -> InlineKind:
-    if namespace(element) != _TEXT or local_name(element) not in _PAIRS:
+    name = local_name(element) if namespace(element) == _TEXT else ""
+    if name in _BREAKS:
+        return InlineKind.BREAK
+    if name not in _PAIRS:
         return InlineKind.ATOM
     is_script = element.get(f"{{{_TEXT}}}style-name") in scripts
     return InlineKind.SCRIPT if is_script else InlineKind.PAIR

@@ -34,6 +34,10 @@ from service.documents.xml_parts import (
 # Types of elements above or below the line, such as x-sup and x-html-sub.
 _SCRIPT = re.compile(r"\b(?:sup|sub)(?:script)?\b", re.IGNORECASE)
 _PAIRS = {"g", "mrk", "pc"}
+_BREAK = re.compile(r"\A(?:lb|pb|xlf:[lp]b|x-(?:html-)?br)\Z|<br\b", re.IGNORECASE)
+# Elements that stand for a value, unless they say that they are formatting or an image.
+_VALUES = {"x", "ph"}
+_VALUE_TYPES = ("", "other", "ui")
 # States of targets that are not translated, or have to be translated again.
 _OPEN_STATES = {"new", "needs-translation", "initial", ""}
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
@@ -223,7 +227,28 @@ def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict
 
 
 def _classify(element: Element) -> InlineKind:
-    if local_name(element) not in _PAIRS:
-        return InlineKind.ATOM
-    kinds = f"{element.get('ctype', '')} {element.get('subType', '')}"
-    return InlineKind.SCRIPT if _SCRIPT.search(kinds) else InlineKind.PAIR
+    name = local_name(element)
+    kinds = [element.get(each, "") for each in ("ctype", "type", "subType")]
+    shown = element.get("equiv-text") or element.get("disp") or element.get("equiv") or element.text
+    shown = (shown or "").strip()
+    if name == "mrk" and (element.get("mtype") == "protected" or element.get("translate") == "no"):
+        return InlineKind.VALUE
+    if name in _PAIRS:
+        is_script = _SCRIPT.search(" ".join(kinds))
+        return InlineKind.SCRIPT if is_script else InlineKind.PAIR
+    if any(map(_BREAK.search, [*kinds, shown])):
+        return InlineKind.BREAK
+    is_value = (
+        name in _VALUES
+        and all(kind in _VALUE_TYPES for kind in kinds)
+        and not shown.startswith(("<", "&lt;"))
+        and not _is_glued(element)
+    )
+    return InlineKind.VALUE if is_value else InlineKind.ATOM
+
+
+def _is_glued(element: Element) -> bool:
+    """Whether a word touches an element."""
+    parent, before = element.getparent(), element.getprevious()
+    text = before.tail if before is not None else parent.text if parent is not None else ""
+    return (text or "")[-1:].isalnum() or (element.tail or "")[:1].isalnum()

@@ -138,12 +138,12 @@ def test_xliff_1_gets_targets_with_a_state() -> None:
     document = read("a.xliff", samples.XLIFF_1)
     assert texts(document) == [
         'Hello <span id="0">dear</span> <img id="1">world &amp; all',
-        'Press <img id="0">',
+        'Press <code id="0"></code>',
         "Again",
     ]
     changed = [
         '<img id="1">Hallo <span id="0">liebe</span> Welt',
-        'Drücke <img id="0">',
+        'Drücke <code id="0"></code>',
         "Noch <einmal>",
     ]
     root = etree.fromstring(document.write(changed))
@@ -170,6 +170,37 @@ def test_xliff_1_gets_targets_with_a_state() -> None:
         for target in [*tree.iter("{*}target")]:
             target.getparent().remove(target)
     assert etree.tostring(root, method="c14n") == etree.tostring(source, method="c14n")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ('Open <x id="a"/> files.', 'Open <code id="0"></code> files.'),
+        ('Open <ph id="a">%d</ph> files.', 'Open <code id="0"></code> files.'),
+        ('Open <x id="a" equiv-text="{{n}}"/> files.', 'Open <code id="0"></code> files.'),
+        ('<x id="a"/>Open it.', '<img id="0">Open it.'),
+        ('Open <x id="a" ctype="image"/> it.', 'Open <img id="0"> it.'),
+        ('Open <x id="a" equiv-text="&lt;b>"/> it.', 'Open <img id="0"> it.'),
+        ('Open <ph id="a">&lt;b></ph> it.', 'Open <img id="0"> it.'),
+        ('Hello,<x id="a" ctype="lb"/>Tom.', 'Hello,<br id="0">Tom.'),
+        ('Hello,<ph id="a">&lt;br/></ph>Tom.', 'Hello,<br id="0">Tom.'),
+        ('Hello, <ph id="a" subType="xlf:lb"/>Tom.', 'Hello, <br id="0">Tom.'),
+        ('Hello,<x id="a" equiv-text="&lt;br class=y>"/>Tom.', 'Hello,<br id="0">Tom.'),
+        ('The <mrk mtype="protected">Red</mrk> one.', 'The <code id="0"></code> one.'),
+        ('The <mrk id="m" translate="no">Red</mrk> one.', 'The <code id="0"></code> one.'),
+        ('The <mrk id="m" mtype="x-a">Red</mrk> one.', 'The <span id="0">Red</span> one.'),
+    ],
+)
+def test_kinds_of_elements_in_xliff(source: str, text: str) -> None:
+    unit = f"<trans-unit id='1'><source>{source}</source></trans-unit>"
+    document = read("a.xlf", f"<xliff version='1.2'><file><body>{unit}</body></file></xliff>")
+    assert texts(document) == [text]
+    root = etree.fromstring(document.write([f"{text} "]))  # as the element or its copy
+    wrote, target = (root.find(f".//{name}") for name in ("source", "target"))
+    assert (
+        etree.tostring(target).partition(b">")[2].replace(b"target", b"source")
+        == (etree.tostring(wrote).partition(b">")[2])
+    )
 
 
 @pytest.mark.parametrize("space", [' xmlns="urn:oasis:names:tc:xliff:document:1.2"', ""])

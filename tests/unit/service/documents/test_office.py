@@ -38,6 +38,21 @@ def test_an_open_document_keeps_notes_frames_and_spans() -> None:
     assert (span.text, span.get(span.keys()[0])) == ("BOLD", "T1")
 
 
+def test_tabs_and_line_breaks_of_an_open_document_end_a_text() -> None:
+    name = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    whole = (
+        '<text:p>Dear Tom,<text:line-break/><text:span text:style-name="T">The house<text:tab/>1'
+        "</text:span></text:p>"
+    )
+    document = read("a.odt", samples.odt(f"<x {name}>{whole}</x>"))
+    assert texts(document) == ['Dear Tom,<br id="0"><span id="1">The house<br id="2">1</span>']
+    written = document.write(upper(document))
+    content = zipfile.ZipFile(io.BytesIO(written)).read("content.xml").decode()
+    assert content == f"<x {name}>{whole}</x>".replace("Dear Tom", "DEAR TOM").replace(
+        "The house", "THE HOUSE"
+    )
+
+
 def test_neighbours_that_are_formatted_alike_are_one_on_every_level() -> None:
     span = '<text:span text:style-name="T">'
     inner = f"{span}a</text:span>{span}b</text:span>"
