@@ -1,5 +1,6 @@
 """Requests and messages in JSON: what protobuf writes is read back, and nothing else passes."""
 
+import base64
 import contextlib
 import json
 from typing import Any
@@ -84,6 +85,25 @@ def test_a_list_that_is_none_is_named_without_its_content(value: Any, kind: str)
         "contents",
         f"must be a list, not {kind}",
     )
+
+
+@settings(max_examples=50)
+@given(
+    st.binary(max_size=50), st.booleans(), st.sampled_from(["", "\n"]), st.integers(0, 70), st.data()
+)
+def test_bytes_are_base64_and_nothing_else(
+    content: bytes, for_urls: bool, line_end: str, place: int, data: st.DataObject
+) -> None:
+    encode = base64.urlsafe_b64encode if for_urls else base64.b64encode
+    written = encode(content).decode() + line_end
+    body = json.dumps({"content": written}).encode()
+    assert PARSER.parse("TranslateDocument", body).content == content
+    wrong = data.draw(st.sampled_from("@!.ä%"))
+    place = min(place, len(written))
+    body = json.dumps({"content": written[:place] + wrong + written[place:]}).encode()
+    with pytest.raises(InvalidArgumentError, match=f"not base64: '{wrong}' at {place}") as caught:
+        PARSER.parse("TranslateDocument", body)
+    assert caught.value.field == "content"
 
 
 def test_an_empty_name_is_shown() -> None:
