@@ -280,6 +280,9 @@ class RunningCall:
         trace, code = self._trace, self.code.name
         ids = None if trace is None else trace.ids
         metrics.call_finished(self._method, code, seconds, call.client, ids)
+        is_over_quota = isinstance(self.error, errors.QuotaError)
+        if self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and not is_over_quota:
+            metrics.requests_refused.inc()
         key = ""
         if (principal := call.grant.principal) is not None:
             key = principal.name

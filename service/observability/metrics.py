@@ -65,6 +65,12 @@ class ServerMetrics:
         self._in_flight = functools.cache(
             self._gauge("dragoman_requests_in_flight", "Calls in progress.", "method").labels
         )
+        self.requests_refused = Counter(
+            "dragoman_requests_refused",
+            "Calls refused because there is too much to do, or too little memory: those that ended "
+            "with RESOURCE_EXHAUSTED, without calls over a quota of their key.",
+            registry=self.registry,
+        )
         self._http = functools.cache(
             self._counter(
                 "dragoman_http_responses",
@@ -177,7 +183,7 @@ class ServerMetrics:
         )
         self.refused = self._counter(
             "dragoman_refused_calls",
-            "Calls refused on arrival, before any computation: the quota is used up (quota), the "
+            "Calls refused on arrival, before any computation: the queue is full (quota), the "
             "estimated wait is too long (wait), the model is overloaded (overload), or the "
             "deadline cannot be met (deadline).",
             *("model", "reason"),
@@ -279,7 +285,8 @@ class ServerMetrics:
         )
         self.last_reload_successful = self._gauge(
             "dragoman_model_last_reload_successful",
-            "0 if the last attempt to replace a model failed, else 1.",
+            "0 if the last attempt to replace a model failed, and no reload has found its bundle "
+            "unchanged since; else 1.",
             "model",
         )
         self.last_load = self._gauge(

@@ -145,6 +145,7 @@ async def test_used_up_quotas_say_when_they_come_back(
         assert server.metric("dragoman_key_characters_total", key="day") == 2 * len(TEXT)
         refused = {"key": "day", "code": "RESOURCE_EXHAUSTED"}
         assert server.metric("dragoman_key_requests_total", **refused) == 2
+        assert server.metric("dragoman_requests_refused_total") == 0  # those for load
 
 
 async def test_what_fails_on_the_server_s_side_costs_nothing(

@@ -81,5 +81,8 @@ class LifecycleObserver:
     def on_reload(self, model: str, *, succeeded: bool) -> None:
         """Called when a new version took over or was refused."""
 
+    def on_unchanged(self, model: str) -> None:
+        """Called when a reload has found the bundle that is served already."""
+
     def on_wake(self, model: str, *, succeeded: bool) -> None:
         """Called when a sleeping model was opened for a call or could not be opened."""

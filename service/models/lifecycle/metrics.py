@@ -37,6 +37,10 @@ class LifecycleMetrics(LifecycleObserver):
         if succeeded:
             metrics.last_load.labels(model).set(time.time())
 
+    def on_unchanged(self, model: str) -> None:
+        """Record that what is served is what was asked for, as after a bad bundle was put back."""
+        self._metrics.last_reload_successful.labels(model).set(1)
+
     def on_wake(self, model: str, *, succeeded: bool) -> None:
         """Count a wake, by result."""
         self._metrics.wakes.labels(model, _RESULTS[succeeded]).inc()

@@ -23,7 +23,7 @@ from service.errors import (
     UnavailableError,
 )
 from service.models.lifecycle.interface import LifecycleObserver, ModelState, ModelVersion
-from service.models.lifecycle.opening import open_version
+from service.models.lifecycle.opening import in_daemon_thread, open_version
 
 V = TypeVar("V", bound=ModelVersion)
 
@@ -213,6 +213,14 @@ class ModelLifecycle(Generic[V]):
             raise
         self._observer.on_reload(name, succeeded=True)
         return new
+
+    async def is_changed(self) -> bool:
+        """Whether a reload would serve another bundle; if not, the observer learns of it."""
+        current = self.current
+        is_changed = await in_daemon_thread(current.is_changed)
+        if not is_changed:
+            self._observer.on_unchanged(current.name)
+        return is_changed
 
     async def _open_and_prove(
         self,

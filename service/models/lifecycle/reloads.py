@@ -17,7 +17,6 @@ from service.errors import (
 )
 from service.models.lifecycle.interface import ModelVersion
 from service.models.lifecycle.model_lifecycle import ModelLifecycle
-from service.models.lifecycle.opening import in_daemon_thread
 
 V = TypeVar("V", bound=ModelVersion)
 
@@ -131,7 +130,7 @@ class Reloads(Generic[V]):
             done = []
             for name in names:
                 model = self._models[name]
-                if is_forced or await in_daemon_thread(model.current.is_changed):
+                if is_forced or await model.is_changed():
                     for other in self._models.values():
                         await other.wait_until_drained()
                     done.append(await self._reload(model, bundle, allow_fewer_languages))

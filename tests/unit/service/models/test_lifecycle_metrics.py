@@ -102,8 +102,12 @@ async def test_reloads_wakes_and_states_are_shown(metrics: ServerMetrics, value:
     with pytest.raises(FailedPreconditionError):
         await model.replace(Path("/1"), 60)
     assert figures() == [0, 1, 0]
+    assert not await model.is_changed()
+    assert figures() == [0, 1, 1]
+    with pytest.raises(FailedPreconditionError):
+        await model.replace(Path("/1"), 60)
     await model.replace(Path("/0"), 60)
-    assert figures() == [1, 1, 1]
+    assert figures() == [1, 2, 1]
     await model.sleep()
     assert state() == [0, 1, 0]
     with await model.lease():

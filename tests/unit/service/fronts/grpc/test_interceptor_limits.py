@@ -159,6 +159,8 @@ async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup:
     held.release.set()
     assert len(await asyncio.gather(*calls)) == 4
     assert setup.count("OK") == 4
+    num_refused = setup.metrics.registry.get_sample_value("dragoman_requests_refused_total")
+    assert num_refused == setup.count("RESOURCE_EXHAUSTED") > 0
 
 
 async def test_one_client_s_calls_leave_places_for_others() -> None:

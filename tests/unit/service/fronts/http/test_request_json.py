@@ -89,7 +89,11 @@ def test_a_list_that_is_none_is_named_without_its_content(value: Any, kind: str)
 
 @settings(max_examples=50)
 @given(
-    st.binary(max_size=50), st.booleans(), st.sampled_from(["", "\n"]), st.integers(0, 70), st.data()
+    st.binary(max_size=50),
+    st.booleans(),
+    st.sampled_from(["", "\n"]),
+    st.integers(0, 70),
+    st.data(),
 )
 def test_bytes_are_base64_and_nothing_else(
     content: bytes, for_urls: bool, line_end: str, place: int, data: st.DataObject
