@@ -17,14 +17,18 @@ _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}.*")
 _NUMBER = re.compile(r"\s*\d{1,9}\s*")
 # Positions, such as {\an8}, at the beginning of a subtitle.
 _POSITION = re.compile(r"(?:\{\\[^{}]{0,100}\})*")
+_BREAK = r"\N"
+"""A line break within a line, in files that were converted from another format."""
 _TAG = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]{0,200}>", re.IGNORECASE)
 _OPENING = r"(?:\s|\{\\[^{}]{0,100}\}|<(?:i|b|u|s|font)\b[^<>]{0,200}>)*+"
 # A line of another speaker: after a dash or two angle brackets.
 _DIALOGUE = re.compile(rf"{_OPENING}(?:[-–—‐−]|>>)\s*+[^\s>-]", re.IGNORECASE)
-# A line that begins with the name of its speaker: "TOM: Hello", "[Tom] Hello", "Tom Miller: Hello".
+# A line that begins with the name of its speaker: "TOM: Hello", "[Tom] Hello", "Tom Miller: Hello",
+# "MAN 1: Hello", "TOM (on phone): Hello".
 _NAMED = re.compile(
-    rf"{_OPENING}(?:[^\W\d_a-z][\w.'’-]{{0,30}}(?: [^\W\d_a-z][\w.'’-]{{0,30}}){{0,2}}+:|"
-    rf"\[[^\[\]]{{1,40}}\]|\([^()]{{1,40}}\))\s*+\S"
+    rf"{_OPENING}(?:[^\W\d_a-z][\w.'’-]{{0,30}}(?: [^\W_a-z][\w.'’-]{{0,30}}){{0,2}}+"
+    r"(?: ?\([^()]{1,40}\))?+:|"
+    r"\[[^\[\]]{1,40}\]|\([^()]{1,40}\))\s*+\S"
 )
 # A line of its own: a sound, or a song.
 _ALONE = re.compile(
@@ -87,9 +91,10 @@ class Subtitles:
                 written += part.lines
                 continue
             ends = [line[len(line.rstrip("\r\n")) :] for line in part.lines]
-            wrapped = _wrapped(_shown(text, part.segment), len(part.lines))
-            wrapped += [""] * (len(part.lines) - len(wrapped))
-            lines = [part.before + wrapped[0], *wrapped[1:]]
+            counts = [line.count(_BREAK) + 1 for line in part.lines]
+            wrapped = iter(_wrapped(_shown(text, part.segment), sum(counts)))
+            lines = [_BREAK.join(itertools.islice(wrapped, count)) for count in counts]
+            lines[0] = part.before + lines[0]
             written += [line + end for line, end in zip(lines, ends, strict=True) if line]
         return self._decoded.encode("".join(written))
 
@@ -112,7 +117,8 @@ def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
 
 
 def _text_part(lines: Sequence[str]) -> _Part:
-    text = " ".join(line.strip() for line in lines if line.strip())
+    pieces = [piece.strip() for line in lines for piece in line.split(_BREAK)]
+    text = " ".join(filter(None, pieces))
     position = _POSITION.match(text)
     before = position[0] if position else ""
     text = text[len(before) :].strip()
@@ -120,7 +126,8 @@ def _text_part(lines: Sequence[str]) -> _Part:
         return _Part(lines)
     if not _TAG.search(text):
         return _Part(lines, before, DocumentSegment(text))
-    pieces, end = [], 0
+    pieces.clear()
+    end = 0
     for tag in _TAG.finditer(text):
         pieces += [html.escape(text[end : tag.start()], quote=False), tag[0]]
         end = tag.end()

@@ -2,8 +2,8 @@
 
 A marker (bullet, number, check box, heading, quote) is copied, like white space: a model that was
 trained on sentences drops it or turns it into words. White space or the end of the line follows a
-marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none. Of a name such as
-"I. Newton", the initial is copied too.
+marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none; but a dash or a bullet may
+touch the first word of several. Of a name such as "I. Newton", the initial is copied too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import re
 # repetition they fail in Python 3.11.
 _MARK = r"""
       >(?=[\s>"'„“]|[^\W\d_]|\Z)                   # block quote, with or without a space after it
+    | [-–—‐−•‣⁃∙·◦▪●■►▶▸➤✓✔✗✘]                     # dash or bullet at the first of several words
+      (?=[^\W\d_a-z](?:[^\W\d_A-Z]{1,20}+|(?<=I)),?[\ '’](?![\s-]))
     | (?: -++|–++|—++|\*++|\+++|=++|\#++|~++|_++   # bullet, dash of a dialogue, heading, rule
         | [•‣⁃∙·◦▪▫●○■□►▶▸➤✓✔✗✘☐☑☒]              # bullet, check box
         | \[[ xX]?\]                              # check box

@@ -38,7 +38,10 @@ def test_a_marker_stands_by_itself(text: str) -> None:
     for language in ("en", "de"):
         opening = kept(text, language)
         rest = text[len(opening) :]
-        assert not opening or not rest or opening[-1].isspace() or opening[-1] in ">\ufeff"
+        touches = rest[:1].isalpha() and opening[-1:] in tuple("-–—‐−•‣⁃∙·◦▪●■►▶▸➤✓✔✗✘")
+        assert (
+            not opening or not rest or opening[-1].isspace() or opening[-1] in ">\ufeff" or touches
+        )
         assert kept(rest, language) == ""
 
 
@@ -81,6 +84,17 @@ def test_quotes_need_no_space() -> None:
     assert kept(">> > Hello") == ">> > "
     assert kept('>"Hello"') == ">"
     assert kept("\ufeff# Title") == "\ufeff# "
+
+
+@pytest.mark.parametrize("mark", ["-", "–", "—", "•", "✓", "- -"])
+@pytest.mark.parametrize("line", ["He is here.", "I am.", "I'm here.", "Yes, I am.", "Él está."])
+def test_a_dash_may_touch_the_first_of_several_words(mark: str, line: str) -> None:
+    assert kept(mark + line) == mark
+
+
+@pytest.mark.parametrize("line", ["-D NAME", "-Wall -O2", "-Minister", "-5 He", "-he is", "-I/usr"])
+def test_a_dash_of_an_option_is_no_marker(line: str) -> None:
+    assert kept(line) == ""
 
 
 def test_a_number_with_a_full_stop_can_be_an_ordinal() -> None:
