@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from service.documents.document import DocumentLimits, DocumentSegment, bad_document
@@ -9,6 +10,11 @@ from service.documents.encodings import DecodedText, decode
 from service.text.markup.document import MarkupError, TextRun
 from service.text.markup.html_parser import parse_markup
 from service.text.options import MimeType
+
+# The encoding that a page of ASCII declares, in which browsers would read a translation's umlauts.
+_CHARSET = re.compile(
+    r"""(<meta\s[^<>]{0,200}?\bcharset\s*=\s*["']?)(?!utf-?8\b)[\w.:-]+""", re.IGNORECASE
+)
 
 
 class WebPage:
@@ -33,8 +39,9 @@ class WebPage:
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
-        return self._decoded.encode(
-            "".join(
-                next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts
-            )
+        text = "".join(
+            next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts
         )
+        if not self._decoded.mark and self._decoded.text.isascii() and not text.isascii():
+            text = _CHARSET.sub(r"\1utf-8", text, count=1)
+        return self._decoded.encode(text)

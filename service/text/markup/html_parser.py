@@ -237,6 +237,11 @@ def is_inline_name(name: str) -> bool:
     return name in _INLINE or name in _INLINE_VERBATIM
 
 
+def is_copied_name(name: str) -> bool:
+    """Whether inline elements of this name are copied with their content in HTML."""
+    return name in _INLINE_VERBATIM
+
+
 def decode(raw: str, *, is_xml: bool) -> Iterator[Chars | Atom]:
     """Text with its entities decoded, each a part of its own.
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
-from service.text.markup.html_parser import decode, is_inline_name
+from service.text.markup.html_parser import decode, is_copied_name, is_inline_name
 
 # No part can repeat over what it begins with, and parts that can run to the end of a text have a
 # limit. The first characters of all come first: ten times as fast where there is none of them.
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_MAX_COMMENT = 2_000  # characters
+_MAX_COMMENT = _MAX_ELEMENT = 2_000  # characters
 _MAX_LABEL_ITEMS = 20
 _SPACES = {ord(c): " " for c in "\t\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _SPECIAL = re.compile(
@@ -105,6 +105,7 @@ def _with_breaks(item: Item | str, breaks: Iterator[str]) -> Item | str:
 class _Inline:
     def __init__(self, text: str, labels: Collection[str]) -> None:
         self._text = text
+        self._lower = text.lower() if text.isascii() else re.sub("[A-Z]+", _lower, text)
         self._labels = labels
         self._items: list[Item | str] = []
         # Emphasis and links that are open: the index of the item, and its markers.
@@ -141,7 +142,7 @@ class _Inline:
             case "note":
                 items.append(Atom(raw))
             case "tag":
-                self._add_tag(raw)
+                return self._add_tag(match)
             case "opens":
                 self._num_links += 1
                 self._open.append((len(items), raw))
@@ -180,14 +181,24 @@ class _Inline:
         found = self._text.find("-->", match.end(), limit)
         return found + len("-->") if found >= 0 else found
 
-    def _add_tag(self, raw: str) -> None:
+    def _add_tag(self, match: re.Match[str]) -> int:
+        raw = match[0]
         name = re.sub(r"\W.*", "", raw.lstrip("</"), flags=re.DOTALL).lower()
+        if is_copied_name(name) and raw[1] != "/" and (end := self._element_end(name, match.end())):
+            self._items.append(Verbatim(self._text[match.start() : end]))
+            return end
         if not is_inline_name(name):
             self._items.append(raw)
         elif raw.startswith("</"):
             self._items.append(EndTag(raw, name))
         else:
             self._items.append(Atom(raw) if raw.endswith("/>") else StartTag(raw, name))
+        return match.end()
+
+    def _element_end(self, name: str, start: int) -> int:
+        """The end of an element that is copied; 0 if it does not end within the limit."""
+        found = self._lower.find(f"</{name}>", start, start + _MAX_ELEMENT)
+        return found + len(f"</{name}>") if found >= 0 else 0
 
     def _close_link(self, raw: str) -> None:
         """End the link or image that began last, if this ends one."""
@@ -227,6 +238,10 @@ class _Inline:
             if after and not after.isspace() and not within and len(raw) <= 3:
                 self._open.append((len(self._items), raw))
             self._items.append(Chars(raw, raw))
+
+
+def _lower(match: re.Match[str]) -> str:
+    return match[0].lower()
 
 
 def _raw(item: Item | str) -> str:

@@ -46,7 +46,8 @@ _MATH_ENDS = {"$$": "$$", "\\[": "\\]"}
 _DIRECTIVE = re.compile(r"[ \t>]*+:::")
 _RAW_HTML = re.compile(r"[ \t]{0,3}<(script|pre|style|textarea|!--)(?=[\s>]|)", re.IGNORECASE)
 _HARD_BREAK = re.compile(r"(?: {2,}+|\\)?\r?\n?\Z")
-_INDENTED = re.compile(r"(?: {4}|\t)")
+_ITEM = re.compile(r"[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]++")
+_CODE_INDENT = 4
 
 
 def parse_markdown(text: str) -> Document:
@@ -70,6 +71,7 @@ class _MarkdownParser:
         self._breaks: list[str] = []
         self._in_list = self._in_table = False
         self._after_blank = True
+        self._indent = 0  # of the text of the item in which a line stands
         self._num_items = self._num_unclosed = 0
 
     def parse(self) -> Document:
@@ -101,10 +103,15 @@ class _MarkdownParser:
             while end < len(self._lines) and closing not in self._lines[end].lower():
                 end += 1
             return self._copy(index, end + 1)
-        if _INDENTED.match(line) and self._after_blank and not self._in_list and line.strip():
+        if self._after_blank and line.strip():
+            if not self._in_list:
+                self._indent = 0
+            code = self._indent + _CODE_INDENT
             end = index
-            while end < len(self._lines) and _INDENTED.match(self._lines[end]):
+            while end < len(self._lines) and _indent(self._lines[end]) >= code:
                 end += 1
+            if end == index:
+                return 0
             self._copy(index, end)
             self._after_blank = True
             return end
@@ -177,6 +184,7 @@ class _MarkdownParser:
         self._add_items(title, [])
         self._builder.block(body[start + len(title) :] + line[len(body) :])
         self._after_blank, self._in_list = False, not body.lstrip().startswith(">")
+        self._indent = _CODE_INDENT
 
     def _is_table_head(self, index: int) -> bool:
         if "|" not in self._lines[index] or index + 1 == len(self._lines):
@@ -202,6 +210,10 @@ class _MarkdownParser:
             self._breaks[-1] += prefix
         if markers:
             self._in_list = not markers.startswith("#")
+            item = _ITEM.match(line)
+            self._indent = _width(item[0]) if item else _CODE_INDENT
+        elif self._after_blank:  # of an item around the last one
+            self._indent = min(self._indent, _indent(line))
         ending = _HARD_BREAK.search(line, max(len(prefix), len(body) - 100))
         assert ending is not None, "the pattern matches nothing as well"
         self._paragraph.append(line[len(prefix) : ending.start()])
@@ -229,3 +241,11 @@ class _MarkdownParser:
                 self._builder.block(item)
             else:
                 self._builder.add(item)
+
+
+def _width(text: str) -> int:
+    return len(text.expandtabs(4))
+
+
+def _indent(line: str) -> int:
+    return _width(line[: len(line) - len(line.lstrip(" \t"))])

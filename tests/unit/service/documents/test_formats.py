@@ -97,6 +97,9 @@ def test_subtitles_keep_times_positions_tags_speakers_and_numbers_of_lines() -> 
         (["TOM: I love you.", "ANNA: I know."], 2),
         (["Tom Miller: I love you.", "Anna: I know."], 2),
         (["[Tom] I love you.", "(Anna) I know."], 2),
+        (["MAN 1: I love you.", "WOMAN 2: I know."], 2),
+        (["TOM (on phone): I love you.", "ANNA: I know."], 2),
+        (["I love the dog\\Nand you.", "And her."], 1),
         (["Meet me at six.", "[DOOR OPENS]"], 2),
         (["(sighs)", "I love you."], 2),
         (["<i>♪ La la ♪</i>", "What is it?"], 2),
@@ -129,6 +132,29 @@ def test_subtitles_lose_no_word_when_they_are_wrapped(words: list[str]) -> None:
 
 def run(text: str) -> str:
     return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def test_line_breaks_within_a_line_of_a_subtitle_are_set_anew() -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    document = read("a.srt", head + "{\\an8}The dog\\Nis old.\nAnd grey.\n")
+    assert texts(document) == ["The dog is old. And grey."]
+    written = document.write(["Der alte Hund ist außerdem ganz grau."]).decode()
+    assert written == head + "{\\an8}Der alte Hund\\Nist außerdem\nganz grau.\n"
+
+
+@pytest.mark.parametrize(
+    "declared", ["<meta charset=latin1>", '<META http-equiv=a content="b; Charset=x">']
+)
+def test_a_page_of_ascii_declares_the_encoding_of_its_translation(declared: str) -> None:
+    page = f"<head>{declared}</head><p>A dog."
+    assert read("a.html", page).write(["Ein Hund."]).decode() == page.replace("A dog", "Ein Hund")
+    written = read("a.html", page).write(["Tür."]).decode()
+    changed = declared.replace("latin1", "utf-8").replace("=x", "=utf-8")
+    assert written == f"<head>{changed}</head><p>Tür."
+    assert (
+        read("a.html", page.encode("utf-8-sig")).write(["Tür."]).decode("utf-8-sig").count("utf")
+        == 0
+    )
 
 
 def test_marks_of_notes_stand_above_the_line_in_all_formats() -> None:

@@ -260,3 +260,54 @@ async def test_blocks_of_further_dialects_keep_their_lines(document: str, texts:
     assert result.error is None
     if not any("goes on" in text or "Read this" in text for text in texts):
         assert result.text.count("\n") >= document.count("\n") - 1
+
+
+def test_code_in_an_item_is_copied() -> None:
+    document = """\
+* One dog:
+
+      the code
+
+  Two dogs.
+
+1. Three:
+
+       more code
+
+   - Four
+
+     five
+
+         inner code
+
+   Six
+
+       outer code
+
+    Seven
+
+- Eight
+
+    - Nine
+
+        - Ten
+
+\televen
+
+Twelve
+
+    last code
+"""
+    parts = parse_markdown(document)
+    found = [part.raw for part in parts if isinstance(part, TextRun)]
+    names = "One dog: Two dogs. Three: Four five Six Seven Eight Nine Ten eleven Twelve"
+    assert " ".join(found) == names
+    assert "".join(part.raw for part in parts) == document
+
+
+@pytest.mark.parametrize("name", ["kbd", "code", "SAMP", "var"])
+def test_elements_of_code_are_copied(name: str) -> None:
+    whole = f"<{name} class=a>a <b>dog</b></{name.lower()}>"
+    [run] = parse_markdown(f"Ä {whole} and <{name}>")
+    assert isinstance(run, TextRun)
+    assert [item.raw for item in run.items if isinstance(item, Verbatim)] == [whole]
