@@ -54,13 +54,15 @@ def translate_file(
     from cli.segment_cache import SegmentCache
     from dragoman.client import TranslationError
 
+    if file.is_dir():
+        fail(f"{file}: is a directory")
+    document = _read(file)
     target = options["target"]
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
     if output.exists() and output.samefile(file):
         fail("--output: is the document itself")
     if output.suffix.lower() != file.suffix.lower():
         fail(f"--output: must end in {file.suffix}: the format stays")
-    document = _read(file)
     warnings: list[TranslationWarning] = []
 
     async def run() -> list[str]:

@@ -21,7 +21,9 @@ from service.text.options import MimeType
 
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*"')
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_STRING_BEGIN = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+_BYTES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3}))")
+_ESCAPE = re.compile(rf"(?P<bytes>(?:{_BYTES.pattern})+)|\\(?P<other>.)", re.DOTALL)
 # Line breaks and tabs divide a message, also where it is HTML for its placeholders.
 _DIVIDERS = {ord("\n"): "<br>", ord("\t"): "<hr>"}
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -87,7 +89,8 @@ class GettextCatalog:
         # A line ends as in a file: U+2028 and form feeds are characters of a string.
         self._lines = list(io.StringIO(self._decoded.text, newline=""))
         self._header: _Message | None = None
-        self._targets: list[tuple[_Message, str, str]] = []  # with the keyword and the source
+        # With the keyword, the source, and its segment; None for a source without letters.
+        self._targets: list[tuple[_Message, str, str, DocumentSegment | None]] = []
         self._segments: list[DocumentSegment] = []
         is_catalogue = not self._decoded.text.strip()
         for entry in _entries(self._lines):
@@ -111,8 +114,9 @@ class GettextCatalog:
         segments = [_segment(each) if any(map(str.isalpha, each)) else None for each in sources]
         for keyword in targets:
             is_plural = keyword not in ("msgstr", "msgstr[0]")
-            if (segment := segments[is_plural]) is not None:
-                self._targets.append((entry, keyword, sources[is_plural]))
+            segment = segments[is_plural]
+            self._targets.append((entry, keyword, sources[is_plural], segment))
+            if segment is not None:
                 self._segments.append(segment)
 
     def _check_charset(self) -> None:
@@ -144,11 +148,10 @@ class GettextCatalog:
         changes: dict[int, tuple[int, list[str]]] = {}
         fuzzy: dict[int, bool] = {}
         entries: dict[int, _Message] = {}
-        for (entry, keyword, source), segment, text in zip(
-            self._targets, self.segments, translations, strict=True
-        ):
-            found = _plain(text, segment)
-            if (key := _access_key(source)) is not None:
+        remaining = iter(translations)
+        for entry, keyword, source, segment in self._targets:
+            found = source if segment is None else _plain(next(remaining), segment)
+            if segment is not None and (key := _access_key(source)) is not None:
                 found = _with_access_key(found, source[key], source[key + 1])
             if _placeholders(source) != _placeholders(found):
                 fuzzy[entry.start] = True
@@ -229,19 +232,25 @@ def _entries(lines: Sequence[str]) -> Iterator[_Message]:
 
 
 def _unquoted(text: str, index: int) -> str:
-    found = _STRING.match(text.strip())
+    text = text.strip()
+    found = _STRING.match(text)
     if found is None:
-        raise bad_document(f"line {index + 1:,}: a string without a quotation mark at its end")
+        why = "a string without a quotation mark at its end"
+        if _STRING_BEGIN.match(text):
+            why = "something behind a string: each keyword needs a line of its own"
+        raise bad_document(f"line {index + 1:,}: {why}")
     return _ESCAPE.sub(_unescaped, found[1])
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    if code[0] in "01234567":
-        return chr(int(code, 8))
-    return _ESCAPED.get(code, code)
+    if other := match["other"]:
+        return _ESCAPED.get(other, other)
+    found = _BYTES.finditer(match["bytes"])
+    codes = bytes(int(each[1], 16) if each[1] else int(each[2], 8) & 0xFF for each in found)
+    try:
+        return codes.decode()
+    except UnicodeDecodeError:
+        return codes.decode("latin-1")
 
 
 def _quoted(keyword: str, text: str) -> list[str]:

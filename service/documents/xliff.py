@@ -79,22 +79,34 @@ class Xliff:
         self._translates: dict[Element, bool] = {}
         self._units: list[_Unit] = []
         for unit in self._all_units():
-            if unit.content.has_words:
+            if unit.content.items:
                 self._units.append(unit)
                 limits.check_segments(len(self._units))
-        self.segments: Sequence[DocumentSegment] = [unit.content.segment for unit in self._units]
+        self.segments: Sequence[DocumentSegment] = [
+            unit.content.segment for unit in self._units if unit.content.has_words
+        ]
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these targets."""
         if not self._units:
             return self._data
-        pairs = zip(self._units, translations, strict=True)
+        remaining = iter(translations)
+        # A text without words is its own translation.
+        pairs = [
+            (
+                unit,
+                unit.content.translated(next(remaining))
+                if unit.content.has_words
+                else unit.content.items,
+            )
+            for unit in self._units
+        ]
         for _, group in itertools.groupby(pairs, lambda pair: pair[0].holder):
             same = list(group)
             holder, target = same[0][0].holder, self._target(same[0][0])
             places = self._places([unit for unit, _ in same], target)
-            for (unit, text), place in zip(same, places, strict=True):
-                unit.content.write(place, unit.content.translated(text), copies=True)
+            for (unit, items), place in zip(same, places, strict=True):
+                unit.content.write(place, items, copies=True)
             if self._is_v1:
                 target.set("state", "needs-review-translation")
                 target.set("state-qualifier", "mt-suggestion")

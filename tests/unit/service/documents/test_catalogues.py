@@ -246,3 +246,33 @@ def test_xliff_2_gets_targets_and_its_segments_a_state() -> None:
         b"Hallo liebe Welt"
     )
     assert (first.get("state"), second.get("state")) == ("translated", "final")
+
+
+def test_texts_without_letters_are_their_own_translations() -> None:
+    catalogue = 'msgid "%"\nmsgstr ""\n\nmsgid "A dog"\nmsgstr ""\n\nmsgid "12"\nmsgstr ""\n'
+    document = read("a.po", catalogue)
+    assert texts(document) == ["A dog"]
+    found = {each.msgid: each.msgstr for each in polib.pofile(document.write(["Hund"]).decode())}
+    assert found == {"%": "%", "A dog": "Hund", "12": "12"}
+    sources = ["12", "A dog", '<x id="1"/>', "", '<g id="1">%</g>']
+    units = [f"<trans-unit id='u'><source>{each}</source></trans-unit>" for each in sources]
+    xliff = f"<xliff version='1.2'><file><body>{''.join(units)}</body></file></xliff>"
+    document = read("a.xlf", xliff)
+    assert texts(document) == ["A dog"]
+    root = etree.fromstring(document.write(["Hund"]))
+    targets = [unit.find("target") for unit in root.iter("trans-unit")]
+    shown = [None if each is None else [*each.itertext()] for each in targets]
+    assert shown == [["12"], ["Hund"], [], None, ["%"]]
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (r"The caf\303\251 is open.", "The café is open."),
+        (r"The caf\xc3\xa9 is open.", "The café is open."),
+        (r"The caf\351 is open.", "The café is open."),
+        (r"A \"dog\"\tis \\303", 'A "dog"\tis \\303'),
+    ],
+)
+def test_escapes_of_bytes_are_utf_8(written: str, text: str) -> None:
+    assert texts(read("a.po", f'msgid "{written}"\nmsgstr ""\n')) == [text]
