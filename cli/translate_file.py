@@ -53,6 +53,8 @@ def translate_file(
     """
     from cli.segment_cache import SegmentCache
     from dragoman.client import TranslationError
+    from service.documents.document import write_document
+    from service.errors import InvalidArgumentError
 
     if file.is_dir():
         fail(f"{file}: is a directory")
@@ -82,13 +84,15 @@ def translate_file(
                 translations = await _translated(
                     document.segments, client, cache, arguments, warnings
                 )
-                _write(output, document.write(translations))
+                _write(output, write_document(document, translations, target))
                 cache.remove()
             return translations
 
     try:
         with ended_by_sigterm():
             translations = asyncio.run(run())
+    except InvalidArgumentError as exc:
+        fail(f"{file}: {exc.description}")
     except TranslationError as exc:
         fail(describe(server.address, exc))
     except KeyboardInterrupt:

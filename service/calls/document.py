@@ -109,7 +109,10 @@ async def translate_document(
             backend.count_outcomes(results)
             batch = _checked_texts(results)
         lines.append(encode_texts(batch))
-    written = await backend.documents.write(file_name, content, max_characters, lines, call.client)
+    language = route.legs[-1].target if route is not None else ""
+    written = await backend.documents.write(
+        file_name, content, max_characters, lines, call.client, language
+    )
     call.facts.update(
         source_tokens=totals.num_source_tokens, target_tokens=totals.num_target_tokens
     )

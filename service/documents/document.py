@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from service.errors import InvalidArgumentError
 from service.text.options import MimeType
@@ -149,6 +149,26 @@ class Document(Protocol):
         If a text equals its segment, that part of the file does not change.
         """
         ...
+
+
+@runtime_checkable
+class NamesLanguage(Protocol):
+    """A document that says which language it is in."""
+
+    def set_language(self, language: str) -> None:
+        """Set the BCP-47 code of the translations, for `write`."""
+        ...
+
+
+def write_document(document: Document, translations: Sequence[str], language: str) -> bytes:
+    """Write a document; see `Document.write`.
+
+    Args:
+        language: BCP-47 code of the translations; "" if it is unknown.
+    """
+    if language and isinstance(document, NamesLanguage):
+        document.set_language(language)
+    return document.write(translations)
 
 
 def bad_document(why: str) -> InvalidArgumentError:

@@ -16,11 +16,14 @@ from service.documents.document import (
     bad_document,
 )
 from service.documents.inline import InlineText
+from service.documents.languages import with_region
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
 
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 _STYLE = "urn:oasis:names:tc:opendocument:xmlns:style:1.0"
+_FO = "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0"
+_LANGUAGE, _COUNTRY = f"{{{_FO}}}language", f"{{{_FO}}}country"
 _POSITION = f"{{{_STYLE}}}text-position"
 _SPACES = re.compile(r"[ \t\r\n]+")
 _PARTS = ("content.xml", "styles.xml")
@@ -41,6 +44,7 @@ class OpenDocumentText:
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._archive = Archive(data, limits)
+        self._language = ""
         mime_type = self._archive.read("mimetype").decode("ascii", "replace").strip()
         if not mime_type.startswith(_MIME_TYPES):
             raise bad_document(f"is a file of type {mime_type[:80]!r}, not an OpenDocument text")
@@ -58,22 +62,42 @@ class OpenDocumentText:
             limits.check_segments(len(segments))
         self.segments: Sequence[DocumentSegment] = segments
 
+    def set_language(self, language: str) -> None:
+        """Set the language of the text, which programs check its spelling for, for `write`."""
+        self._language = with_region(language)
+
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
-        changed = {}
-        for name, source, root, paragraphs in self._parts:
-            is_changed = False
+        written = set()
+        for name, _, _, paragraphs in self._parts:
             # Inner paragraphs first: a note is moved together with its content.
             pairs = [(paragraph, next(remaining)) for paragraph in paragraphs]
             for content, text in reversed(pairs):
                 if text == content.segment.text:
                     continue
-                is_changed = True
+                written.add(name)
                 content.write(content.parent, content.translated(text), copies=False)
-            if is_changed:
-                changed[name] = write_xml(root, source)
-        return self._archive.write(changed)
+        if written and self._language:
+            written |= {name for name, _, root, _ in self._parts if self._name_language(root)}
+        return self._archive.write(
+            {
+                name: write_xml(root, source)
+                for name, source, root, _ in self._parts
+                if name in written
+            }
+        )
+
+    def _name_language(self, root: Element) -> bool:
+        """Name the language in all formats that have one; whether there are any."""
+        code, _, region = self._language.partition("-")
+        found = False
+        for properties in root.iter(f"{{{_STYLE}}}text-properties"):
+            if properties.get(_LANGUAGE, "none") not in ("none", "zxx"):
+                properties.set(_LANGUAGE, code)
+                properties.set(_COUNTRY, region if len(region) == 2 else "none")
+                found = True
+        return found
 
 
 def _scripts(root: Element) -> frozenset[str]:

@@ -7,6 +7,7 @@ segment needs no tag, so that only differences from it travel through the transl
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import re
@@ -33,6 +34,7 @@ from service.documents.inline import (
     merged,
     to_html,
 )
+from service.documents.languages import with_region
 from service.documents.word_runs import NOISE, RunNode, format_of, is_raised, nodes_of
 from service.documents.xml_parts import (
     Element,
@@ -42,12 +44,13 @@ from service.documents.xml_parts import (
     printable,
     write_xml,
 )
+from service.errors import InvalidArgumentError
 from service.text.options import MimeType
 
 _PART = re.compile(
     r"word/(?:document|header\d{0,4}|footer\d{0,4}|footnotes|endnotes|comments)\.xml"
 )
-_MAIN = "word/document.xml"
+_MAIN, _STYLES = "word/document.xml", "word/styles.xml"
 _NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "http://purl.oclc.org/ooxml/wordprocessingml/main",  # strict
@@ -203,6 +206,7 @@ class WordDocument:
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._limits = limits
         self._archive = Archive(data, limits)
+        self._language = ""
         if _MAIN not in self._archive.names:
             raise bad_document(f"has no part {_MAIN}: it is no Word document")
         self._parts: list[tuple[str, bytes, Element, list[_Group]]] = []
@@ -222,6 +226,10 @@ class WordDocument:
             self._parts.append((name, source, root, groups))
         self.segments: Sequence[DocumentSegment] = segments
 
+    def set_language(self, language: str) -> None:
+        """Set the language of the text, which Word checks its spelling for, for `write`."""
+        self._language = with_region(language)
+
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments.
 
@@ -239,8 +247,22 @@ class WordDocument:
                     group.write(text, copies)
                     is_changed = True
             if is_changed:
+                self._name_language(root)
                 changed[name] = write_xml(root, source)
+        if changed and self._language and _STYLES in self._archive.names:
+            source = self._archive.read(_STYLES)
+            with contextlib.suppress(InvalidArgumentError):  # Word may read what we don't
+                root = parse_xml(source, DocumentCounts(self._limits), _STYLES)
+                self._name_language(root)
+                changed[_STYLES] = write_xml(root, source)
         return self._archive.write(changed)
+
+    def _name_language(self, root: Element) -> None:
+        """Name the language in all formats that have one."""
+        name = f"{{{namespace(root)}}}"
+        for found in root.iter(f"{name}lang") if self._language else ():
+            if f"{name}val" in found.attrib:
+                found.set(f"{name}val", self._language)
 
 
 def _groups_of(root: Element, limits: DocumentLimits) -> Iterator[_Group]:

@@ -48,6 +48,7 @@ class DocumentWork:
         max_characters: most characters of all different texts together.
         translations: translations of the different texts, with a line of `encode_texts` for each
             batch of `DocumentTexts`; None to read the file.
+        target_language: language of the translations; "" if it is unknown.
         languages: source and target language of the pairs to read from a TMX file, "" for those of
             the file; None for a document.
     """
@@ -58,6 +59,7 @@ class DocumentWork:
     max_characters: int
     translations: Sequence[bytes] | None = None
     languages: tuple[str, str] | None = None
+    target_language: str = ""
 
     def encode(self) -> bytes:
         """Encode the work for `read_from`."""
@@ -69,6 +71,7 @@ class DocumentWork:
             "file_bytes": len(self.file),
             "num_lines": None if lines is None else len(lines),
             "languages": self.languages,
+            "target_language": self.target_language,
         }
         return b"".join([_encode(head), b"\n", self.file, *(lines or ())])
 
@@ -84,6 +87,7 @@ class DocumentWork:
             head["max_characters"],
             None if num_lines is None else [stream.readline() for _ in range(num_lines)],
             None if head["languages"] is None else tuple(head["languages"]),
+            head["target_language"],
         )
 
 

@@ -28,7 +28,12 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from service.documents.document import Document, DocumentLimits, bad_document
+from service.documents.document import (
+    Document,
+    DocumentLimits,
+    bad_document,
+    write_document,
+)
 from service.documents.text_batches import batches
 from service.documents.tmx import read_tmx
 from service.documents.work import (
@@ -70,7 +75,8 @@ def perform(work: DocumentWork, read: ReadDocument) -> Answer:
         return Answer.of_texts(DocumentTexts.of(segments, work.max_characters))
     different = (segment for batch in batches(segments) for segment in batch)
     found = dict(zip(different, decode_texts(work.translations), strict=True))
-    written = document.write([found[segment] for segment in segments])
+    translations = [found[segment] for segment in segments]
+    written = write_document(document, translations, work.target_language)
     if len(written) > work.limits.max_bytes:
         raise bad_document(
             f"the translated file has {len(written):,} bytes, the limit is "

@@ -98,17 +98,26 @@ class DocumentWorkers:
         return (await self._perform("read", work, client)).texts
 
     async def write(
-        self, file_name: str, file: bytes, max_characters: int, lines: Sequence[bytes], client: str
+        self,
+        file_name: str,
+        file: bytes,
+        max_characters: int,
+        lines: Sequence[bytes],
+        client: str,
+        target_language: str = "",
     ) -> bytes:
         """Write a document with other texts.
 
         Args:
             lines: new texts, with a line of `encode_texts` for each batch that was read.
+            target_language: their BCP-47 code; "" if it is unknown.
 
         Raises:
             DragomanError: the errors of `read`.
         """
-        work = DocumentWork(file_name, file, self._limits, max_characters, lines)
+        work = DocumentWork(
+            file_name, file, self._limits, max_characters, lines, target_language=target_language
+        )
         return (await self._perform("write", work, client)).content
 
     async def read_tmx(self, file: bytes, languages: tuple[str, str], client: str) -> MemoryPairs:

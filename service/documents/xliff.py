@@ -21,6 +21,7 @@ from service.documents.document import (
     DocumentSegment,
     bad_document,
 )
+from service.documents.languages import check_target
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import (
     Element,
@@ -78,6 +79,7 @@ class Xliff:
         # Whether the elements around units are translated; each is examined once.
         self._translates: dict[Element, bool] = {}
         self._units: list[_Unit] = []
+        self._language = ""
         for unit in self._all_units():
             if unit.content.items:
                 self._units.append(unit)
@@ -86,10 +88,20 @@ class Xliff:
             unit.content.segment for unit in self._units if unit.content.has_words
         ]
 
+    def set_language(self, language: str) -> None:
+        """Set the target language, for `write`."""
+        self._language = language
+
     def write(self, translations: Sequence[str]) -> bytes:
-        """Write the file with these targets."""
+        """Write the file with these targets.
+
+        Raises:
+            InvalidArgumentError: the file says that its targets are in another language.
+        """
         if not self._units:
             return self._data
+        if self._language:
+            self._name_language()
         remaining = iter(translations)
         # A text without words is its own translation.
         pairs = [
@@ -113,6 +125,20 @@ class Xliff:
             else:
                 holder.set("state", "translated")
         return write_xml(self._root, self._data)
+
+    def _name_language(self) -> None:
+        """Name the target language where it is missing."""
+        name = "target-language" if self._is_v1 else "trgLang"
+        places = [self._root]
+        if self._is_v1:  # an attribute of each file in it
+            holders = {unit.holder: None for unit in self._units}
+            files = (next(each.iterancestors(self._named("file")), None) for each in holders)
+            places = list(dict.fromkeys(file for file in files if file is not None))
+        for place in places:
+            if (found := place.get(name)) is None:
+                place.set(name, self._language)
+            else:
+                check_target(found, self._language, name)
 
     def _all_units(self) -> Iterator[_Unit]:
         name = self._named("trans-unit" if self._is_v1 else "segment")

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from service.documents.document import write_document
+from service.errors import InvalidArgumentError
 from tests.unit.service.documents import samples
 from tests.unit.service.documents.samples import read, texts
 
@@ -276,3 +278,27 @@ def test_texts_without_letters_are_their_own_translations() -> None:
 )
 def test_escapes_of_bytes_are_utf_8(written: str, text: str) -> None:
     assert texts(read("a.po", f'msgid "{written}"\nmsgstr ""\n')) == [text]
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.0"])
+def test_xliff_names_the_language_of_its_targets(version: str) -> None:
+    name, inside, found_in = (
+        ("target-language", "<trans-unit id='u'>{}</trans-unit>", "file")
+        if version == "1.2"
+        else ("trgLang", "<unit><segment>{}</segment></unit>", "xliff")
+    )
+    file = f"<file>{inside.format('<source>A dog</source>')}</file>"
+    file = f"<xliff version='{version}'>{file}</xliff>".replace(
+        f"<{found_in}", f"<{found_in} FOUND"
+    )
+
+    def written(found: str, language: str) -> list[str | None]:
+        document = read("a.xlf", file.replace("FOUND", found))
+        root = etree.fromstring(write_document(document, ["Hund"], language))
+        return [each.get(name) for each in (root, *root.iter("file")) if each.get(name)]
+
+    assert written("", "de") == ["de"]
+    assert written("", "") == []
+    assert written(f"{name}='de-AT'", "de") == ["de-AT"]
+    with pytest.raises(InvalidArgumentError, match=f"is into 'fr', by its {name}; .* into 'de'"):
+        written(f"{name}='fr'", "de")

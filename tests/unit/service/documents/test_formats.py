@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.documents.document import write_document
 from tests.unit.service.documents import samples
 from tests.unit.service.documents.samples import opened, read, texts, upper, word
 
@@ -205,3 +206,15 @@ def test_marks_of_notes_stand_above_the_line_in_all_formats() -> None:
 def samples_content(data: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return archive.read("content.xml")
+
+
+def test_a_page_that_names_its_language_names_the_translation_s() -> None:
+    page = '<!DOCTYPE html>\n<HTML class=lang lang="en-US" xml:lang=en><p lang="en">A dog'
+    document = read("a.html", page)
+    written = write_document(document, ["Hund"], "de").decode()
+    assert written == page.replace('lang="en-US" xml:lang=en', 'lang="de" xml:lang=de').replace(
+        "A dog", "Hund"
+    )
+    assert write_document(read("a.html", page), ["A dog"], "de").decode() == page
+    plain = read("a.html", "<html><p>A dog")
+    assert write_document(plain, ["Hund"], "de") == b"<html><p>Hund"

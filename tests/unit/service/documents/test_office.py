@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from service.documents.document import write_document
 from tests.unit.service.documents import samples
 from tests.unit.service.documents.samples import opened, read, texts, upper, word
 
@@ -182,3 +184,42 @@ def test_whatever_happens_to_the_tags_no_element_is_lost_or_doubled(pieces: list
     assert "".join(root.itertext()) == "".join(
         {"a": "a", "&lt;b": "<b"}.get(piece, "") for piece in pieces
     )
+
+
+def test_the_language_of_the_translation_is_named_for_spelling_checkers() -> None:
+    data = word(samples.letter())
+    document = read("a.docx", data)
+    written = write_document(document, upper(document), "de")
+    codes, before = (
+        re.findall(
+            r'<w:lang [^>]*w:val="([^"]*)"',
+            zipfile.ZipFile(io.BytesIO(each)).read("word/styles.xml").decode(),
+        )
+        for each in (written, data)
+    )
+    assert "en-US" in before
+    assert codes == ["de-DE"] * len(before)
+    unchanged = read("a.docx", data)
+    assert write_document(unchanged, texts(unchanged), "de") == data
+
+
+def test_an_open_document_names_the_language_of_the_translation() -> None:
+    names = (
+        'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" '
+        'xmlns:style="urn:oasis:names:tc:opendocument:xmlns:style:1.0" '
+        'xmlns:fo="urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0"'
+    )
+    form = '<style:text-properties fo:language="{}" fo:country="{}"/>'
+    none = form.format("none", "none")
+    data = samples.odt(f"<x {names}>{form.format('en', 'US')}{none}<text:p>A dog</text:p></x>")
+    document = read("a.odt", data)
+    for language, code, region in (
+        ("de", "de", "DE"),
+        ("pt-BR", "pt", "BR"),
+        ("tlh", "tlh", "none"),
+    ):
+        written = write_document(read("a.odt", data), upper(document), language)
+        content = zipfile.ZipFile(io.BytesIO(written)).read("content.xml").decode()
+        assert content == (
+            f"<x {names}>{form.format(code, region)}{none}<text:p>A DOG</text:p></x>"
+        )
