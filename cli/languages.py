@@ -34,8 +34,10 @@ def languages(
 
     table = Table("from", "into", "models", box=None)
     for group in found:
-        sources, targets = " ".join(group.source_languages), " ".join(group.target_languages)
-        into = "each other" if sources == targets else targets
+        sources, targets = group.source_languages, group.target_languages
+        if len(sources) == 1:  # no group translates a language into itself
+            targets = tuple(code for code in targets if code != sources[0])
+        into = "each other" if sources == targets else " ".join(targets)
         through = f"through {group.pivot_language}" if group.pivot_language else ""
-        table.add_row(sources, into, " ".join(group.models) or through)
+        table.add_row(" ".join(sources), into, " ".join(group.models) or through)
     Console().print(table)

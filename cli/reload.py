@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.exits import fail
+
+_PORT = "50060"
 
 
 def reload(
@@ -30,8 +33,9 @@ def reload(
             metavar="HOST:PORT",
             help="The server's admin port (`dragoman serve --admin-port`).",
             envvar="DRAGOMAN_ADMIN",
+            show_default="127.0.0.1, and the port of DRAGOMAN_ADMIN_PORT or 50060",
         ),
-    ] = "127.0.0.1:50060",
+    ] = "",
 ) -> None:
     """Replace models in a running server, without losing a call.
 
@@ -41,6 +45,7 @@ def reload(
 
     from dragoman.v1 import admin_pb2, admin_pb2_grpc
 
+    admin = admin or f"127.0.0.1:{os.environ.get('DRAGOMAN_ADMIN_PORT', _PORT)}"
     request = admin_pb2.ReloadModelRequest(
         name=name,
         path="" if path is None else str(path.absolute()),

@@ -334,7 +334,8 @@ class ModelLifecycle(Generic[V]):
             except DragomanError as exc:
                 _log.error("a model could not be woken", extra={"model": name, "error": str(exc)})
                 self._observer.on_wake(name, succeeded=False)
-                return f"model {name} was asleep and could not be opened again: {exc}"
+                # Without the reason, which may name a path: a client gets this.
+                return f"model {name} was asleep and could not be opened; see the server's log"
         self._observer.on_wake(name, succeeded=True)
         _log.info("awake", extra={"model": name, "version": self.current.version})
         return ""

@@ -203,7 +203,7 @@ async def test_the_time_to_open_a_version_is_bounded() -> None:
         assert await version_of_a_call(lifecycle) == "1"
         assert await lifecycle.sleep()
         places[0].may_open.clear()
-        with pytest.raises(UnavailableError, match="could not be opened again: it was not open"):
+        with pytest.raises(UnavailableError, match="could not be opened; see the server's log"):
             await version_of_a_call(lifecycle)
         assert state_of(lifecycle) == "asleep"
         assert (seen.reloads, seen.wakes) == ([False], [False])
@@ -274,7 +274,7 @@ async def test_a_wake_that_fails_is_tried_again_with_the_next_call() -> None:
         for error in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(error, UnavailableError)
             assert "fake was asleep" in str(error)
-            assert "weights.bin is missing" in str(error)
+            assert "weights.bin" not in str(error)  # a client need not know the server's files
         assert state_of(lifecycle) == "asleep"
         assert not lifecycle.has_failed
         places[0].error = None
