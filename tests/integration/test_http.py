@@ -146,6 +146,8 @@ async def test_what_http_alone_can_get_wrong(tokenizer: Tokenizer, small: dict[s
         assert await status("POST", TRANSLATE, b" " * 10**6) == (413, "")
         many = {f"x-{number}": "" for number in range(100)}
         assert await status("GET", "/v1/models", **many) == (431, "")
+        assert await status("GET", "/v1/models", x="a" * 33_000) == (431, "")
+        assert await status("GET", f"/v1/models?{'a' * 33_000}") == (431, "")
 
 
 async def test_too_many_bytes_without_a_length(tokenizer: Tokenizer, small: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ class HttpApp:
         path = plain_path(scope, prefix)
         is_call = path not in self._documents
         try:
-            _check_head(scope)
+            _check_head(scope, self._transfers.limits.head_bytes)
             if path != _READY:  # probes ask by any address
                 self._hosts.check(dict(scope["headers"]), is_call=is_call)
         except HttpError as error:
@@ -187,9 +187,14 @@ def _missing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [pair for pair in _DEFAULT_HEADERS.items() if pair[0] not in names]
 
 
-def _check_head(scope: Scope) -> None:
+def _check_head(scope: Scope, most_bytes: int) -> None:
     """Refuse, whatever the path. Raises HttpError."""
     headers = scope["headers"]
+    # The parser has this limit too, but only for a head that arrives in several pieces.
+    num_bytes = len(scope["raw_path"]) + len(scope["query_string"])
+    num_bytes += sum(len(name) + len(value) for name, value in headers)
+    if num_bytes > most_bytes:
+        raise bad_request(431, "headers", f"more than {most_bytes:,} bytes, the limit")
     if len(headers) > _MAX_HEADERS:
         raise bad_request(431, "headers", f"more than {_MAX_HEADERS}, the limit")
     names = {name for name, _ in headers}
