@@ -53,13 +53,11 @@ def translate_file(
     """
     from cli.segment_cache import SegmentCache
     from dragoman.client import TranslationError
-    from service.documents.document import write_document
-    from service.errors import InvalidArgumentError
 
     if file.is_dir():
         fail(f"{file}: is a directory")
-    document = _read(file)
     target = options["target"]
+    document = _read(file, target)
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
     if output.exists() and output.samefile(file):
         fail("--output: is the document itself")
@@ -84,15 +82,13 @@ def translate_file(
                 translations = await _translated(
                     document.segments, client, cache, arguments, warnings
                 )
-                _write(output, write_document(document, translations, target))
+                _write(output, document.write(translations))
                 cache.remove()
             return translations
 
     try:
         with ended_by_sigterm():
             translations = asyncio.run(run())
-    except InvalidArgumentError as exc:
-        fail(f"{file}: {exc.description}")
     except TranslationError as exc:
         fail(describe(server.address, exc))
     except KeyboardInterrupt:
@@ -126,8 +122,8 @@ async def _detected(segments: Sequence[DocumentSegment], target: str, client: As
     return language.language
 
 
-def _read(file: Path) -> Document:
-    from service.documents.document import DocumentLimits
+def _read(file: Path, target: str) -> Document:
+    from service.documents.document import DocumentLimits, set_language
     from service.documents.formats import read_document
     from service.errors import InvalidArgumentError
 
@@ -135,11 +131,13 @@ def _read(file: Path) -> Document:
     try:
         if (size := file.stat().st_size) > limits.max_bytes:
             fail(f"{file}: {size:,} bytes, the limit is {limits.max_bytes:,}")
-        return read_document(file.name, file.read_bytes(), limits)
+        document = read_document(file.name, file.read_bytes(), limits)
+        set_language(document, target)
     except InvalidArgumentError as exc:
         fail(f"{file}: {exc.description}")
     except OSError as exc:
         fail(f"{file}: {exc.strerror or exc}")
+    return document
 
 
 async def _translated(

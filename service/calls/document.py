@@ -90,7 +90,9 @@ async def translate_document(
     call, max_characters = current_call(), backend.any_translator.limits.max_request_characters
     request = charge(request, None)
     route = await _route_before_reading(backend, request)
-    document = await backend.documents.read(file_name, content, max_characters, call.client)
+    document = await backend.documents.read(
+        file_name, content, max_characters, call.client, _target_of(route)
+    )
     call.grant.charge(document.num_characters)
     call.facts["texts"] = document.num_segments
     detected = None
@@ -109,9 +111,8 @@ async def translate_document(
             backend.count_outcomes(results)
             batch = _checked_texts(results)
         lines.append(encode_texts(batch))
-    language = route.legs[-1].target if route is not None else ""
     written = await backend.documents.write(
-        file_name, content, max_characters, lines, call.client, language
+        file_name, content, max_characters, lines, call.client, _target_of(route)
     )
     call.facts.update(
         source_tokens=totals.num_source_tokens, target_tokens=totals.num_target_tokens
@@ -121,6 +122,10 @@ async def translate_document(
     if backend.cache_is_free:
         call.grant.give_back(min(totals.num_cached_characters, document.num_characters))
     return TranslatedDocument(written, document.num_segments, totals, route, detected)
+
+
+def _target_of(route: Route | None) -> str:
+    return "" if route is None else route.legs[-1].target
 
 
 async def _route_before_reading(backend: Backend, request: TextRequest) -> Route | None:

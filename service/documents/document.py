@@ -156,19 +156,22 @@ class NamesLanguage(Protocol):
     """A document that says which language it is in."""
 
     def set_language(self, language: str) -> None:
-        """Set the BCP-47 code of the translations, for `write`."""
+        """Set the BCP-47 code of the translations, for `write`.
+
+        Raises:
+            InvalidArgumentError: the document says that it is to be translated into another one.
+        """
         ...
 
 
-def write_document(document: Document, translations: Sequence[str], language: str) -> bytes:
-    """Write a document; see `Document.write`.
+def set_language(document: Document, language: str) -> None:
+    """Set the language of the translations, before `write`; "" if it is unknown.
 
-    Args:
-        language: BCP-47 code of the translations; "" if it is unknown.
+    Raises:
+        InvalidArgumentError: the document says that it is to be translated into another one.
     """
     if language and isinstance(document, NamesLanguage):
         document.set_language(language)
-    return document.write(translations)
 
 
 def bad_document(why: str) -> InvalidArgumentError:

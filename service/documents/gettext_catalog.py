@@ -30,7 +30,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 # Escapes of a string; each of its line breaks also ends a line of the file.
 _QUOTED = str.maketrans(
     {text: f"\\{code}" for code, text in _ESCAPED.items()}
-    | {"\n": "\\n\n", "\\": "\\\\", '"': '\\"'}
+    | {"\n": "\\n\n", "\\": "\\\\", '"': '\\"', "\0": "\\000"}
 )
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8")
@@ -57,7 +57,7 @@ class _Message:
 
     Attributes:
         start: number of its first line.
-        strings: strings by keyword, in pieces.
+        strings: strings by keyword, in pieces, with their escapes.
         lines: lines of each keyword, from the first to one past the last.
         flags_line: number of the line of its flags; None if it has none.
         is_fuzzy: whether it has the flag "fuzzy".
@@ -70,7 +70,8 @@ class _Message:
     is_fuzzy: bool = False
 
     def text(self, keyword: str) -> str:
-        return "".join(self.strings.get(keyword, ()))
+        # Joined first: the bytes of a character can stand in two pieces.
+        return _ESCAPE.sub(_unescaped, "".join(self.strings.get(keyword, ())))
 
     @property
     def targets(self) -> list[str]:
@@ -111,6 +112,8 @@ class GettextCatalog:
         if all(map(entry.text, targets)) and not entry.is_fuzzy:
             return
         sources = [entry.text("msgid"), entry.text("msgid_plural")]
+        if not sources[0].strip():
+            return
         segments = [_segment(each) if any(map(str.isalpha, each)) else None for each in sources]
         for keyword in targets:
             is_plural = keyword not in ("msgstr", "msgstr[0]")
@@ -239,7 +242,7 @@ def _unquoted(text: str, index: int) -> str:
         if _STRING_BEGIN.match(text):
             why = "something behind a string: each keyword needs a line of its own"
         raise bad_document(f"line {index + 1:,}: {why}")
-    return _ESCAPE.sub(_unescaped, found[1])
+    return found[1]
 
 
 def _unescaped(match: re.Match[str]) -> str:

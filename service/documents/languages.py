@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from model.bundle.languages import primary_subtag
+import enum
+
+from model.bundle.languages import (
+    LanguageError,
+    find_language,
+    is_common_code,
+    primary_subtag,
+)
 from service.documents.document import bad_document
+
+
+class Script(enum.Enum):
+    """The kinds of scripts for which office programs have languages of their own."""
+
+    WESTERN = enum.auto()
+    ASIAN = enum.auto()
+    COMPLEX = enum.auto()
+
 
 # The most common region of a language, of which office programs look for a spelling checker.
 _REGIONS = dict(
@@ -16,10 +32,23 @@ _REGIONS = dict(
 )
 
 
-def with_region(language: str) -> str:
-    """A BCP-47 code with its most common region, if it is a bare code of a known language."""
-    region = _REGIONS.get(language)
-    return f"{language}-{region}" if region else language
+# Languages that office programs name beside the others, by their script.
+_SCRIPTS = {
+    **dict.fromkeys(("ja", "ko", "zh"), Script.ASIAN),
+    **dict.fromkeys(("ar", "fa", "he", "hi", "km", "my", "ps", "th", "ur", "yi"), Script.COMPLEX),
+}
+
+
+def script_of(language: str) -> Script:
+    """The kind of script that office programs count a language as."""
+    return _SCRIPTS.get(primary_subtag(language), Script.WESTERN)
+
+
+def with_region(language: str) -> tuple[str, str]:
+    """The code of a language without its region, and the region, or the most common one; or ""."""
+    code, *others = language.split("-")
+    region = next((each for each in others if len(each) == 2), _REGIONS.get(code, ""))
+    return code, region.upper()
 
 
 def check_target(found: str, language: str, name: str) -> None:
@@ -28,5 +57,12 @@ def check_target(found: str, language: str, name: str) -> None:
     Raises:
         InvalidArgumentError: they differ, regions aside.
     """
-    if primary_subtag(found) != primary_subtag(language):
-        raise bad_document(f"is into {found[:40]!r}, by its {name}; the call is into {language!r}")
+    code = primary_subtag(found.replace("_", "-"))
+    if not is_common_code(code):  # missing, or unknown here
+        return
+    try:
+        find_language(code, [primary_subtag(language)])
+    except LanguageError:
+        raise bad_document(
+            f"is into {found[:40]!r}, by its {name}; the call is into {language!r}"
+        ) from None

@@ -16,14 +16,23 @@ from service.documents.document import (
     bad_document,
 )
 from service.documents.inline import InlineText
-from service.documents.languages import with_region
+from service.documents.languages import Script, script_of, with_region
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
 
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 _STYLE = "urn:oasis:names:tc:opendocument:xmlns:style:1.0"
 _FO = "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0"
-_LANGUAGE, _COUNTRY = f"{{{_FO}}}language", f"{{{_FO}}}country"
+# Attributes of a format's language, country and whole tag.
+_LANGUAGES = {
+    Script.WESTERN: (f"{{{_FO}}}language", f"{{{_FO}}}country", f"{{{_STYLE}}}rfc-language-tag"),
+    **{
+        script: tuple(
+            f"{{{_STYLE}}}{name}-{kind}" for name in ("language", "country", "rfc-language-tag")
+        )
+        for script, kind in ((Script.ASIAN, "asian"), (Script.COMPLEX, "complex"))
+    },
+}
 _POSITION = f"{{{_STYLE}}}text-position"
 _SPACES = re.compile(r"[ \t\r\n]+")
 _PARTS = ("content.xml", "styles.xml")
@@ -44,7 +53,7 @@ class OpenDocumentText:
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._archive = Archive(data, limits)
-        self._language = ""
+        self._language = self._region = ""
         mime_type = self._archive.read("mimetype").decode("ascii", "replace").strip()
         if not mime_type.startswith(_MIME_TYPES):
             raise bad_document(f"is a file of type {mime_type[:80]!r}, not an OpenDocument text")
@@ -64,7 +73,8 @@ class OpenDocumentText:
 
     def set_language(self, language: str) -> None:
         """Set the language of the text, which programs check its spelling for, for `write`."""
-        self._language = with_region(language)
+        self._language, self._region = with_region(language)
+        self._names = _LANGUAGES[script_of(language)]
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments."""
@@ -90,12 +100,13 @@ class OpenDocumentText:
 
     def _name_language(self, root: Element) -> bool:
         """Name the language in all formats that have one; whether there are any."""
-        code, _, region = self._language.partition("-")
+        language, country, tag = self._names
         found = False
         for properties in root.iter(f"{{{_STYLE}}}text-properties"):
-            if properties.get(_LANGUAGE, "none") not in ("none", "zxx"):
-                properties.set(_LANGUAGE, code)
-                properties.set(_COUNTRY, region if len(region) == 2 else "none")
+            if properties.get(language, "none") not in ("none", "zxx"):
+                properties.set(language, self._language)
+                properties.set(country, self._region or "none")
+                properties.attrib.pop(tag, None)  # which would count for more
                 found = True
         return found
 

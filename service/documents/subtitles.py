@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"\s*\d{1,9}\s*")
 _POSITION = re.compile(r"(?:\{\\[^{}]{0,100}\})*")
 _BREAK = r"\N"
 """A line break within a line, in files that were converted from another format."""
+_BREAKS = re.compile(r"(?<![A-Za-z]:)\\N")  # C:\Notes has none
 _TAG = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]{0,200}>", re.IGNORECASE)
 _OPENING = r"(?:\s|\{\\[^{}]{0,100}\}|<(?:i|b|u|s|font)\b[^<>]{0,200}>)*+"
 # A line of another speaker: after a dash or two angle brackets.
@@ -91,7 +92,7 @@ class Subtitles:
                 written += part.lines
                 continue
             ends = [line[len(line.rstrip("\r\n")) :] for line in part.lines]
-            counts = [line.count(_BREAK) + 1 for line in part.lines]
+            counts = [len(_BREAKS.findall(line)) + 1 for line in part.lines]
             wrapped = iter(_wrapped(_shown(text, part.segment), sum(counts)))
             lines = [_BREAK.join(itertools.islice(wrapped, count)) for count in counts]
             lines[0] = part.before + lines[0]
@@ -117,7 +118,7 @@ def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
 
 
 def _text_part(lines: Sequence[str]) -> _Part:
-    pieces = [piece.strip() for line in lines for piece in line.split(_BREAK)]
+    pieces = [piece.strip() for line in lines for piece in _BREAKS.split(line)]
     text = " ".join(filter(None, pieces))
     position = _POSITION.match(text)
     before = position[0] if position else ""

@@ -12,11 +12,19 @@ from service.text.markup.html_parser import parse_markup
 from service.text.options import MimeType
 
 # The encoding that a page of ASCII declares, in which browsers would read a translation's umlauts.
-_CHARSET = re.compile(
-    r"""(<meta\s[^<>]{0,200}?\bcharset\s*=\s*["']?)(?!utf-?8\b)[\w.:-]+""", re.IGNORECASE
+_CHARSETS = (
+    re.compile(
+        r"""(<meta(?:\s+[\w-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'>]+))*?\s+charset\s*=\s*["']?)[\w.:-]+""",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"""(<meta\b(?=[^>]*\bhttp-equiv\s*=\s*["']?content-type)[^>]*\bcharset\s*=\s*)[\w.:-]+""",
+        re.IGNORECASE,
+    ),
+    re.compile(r"""(\s*<\?xml\b[^>]*\bencoding\s*=\s*["'])[\w.:-]+"""),
 )
-
-_ROOT = re.compile(r"<html\s[^<>]{0,1000}>", re.IGNORECASE)
+_UTF_8 = ("utf-8", "utf8")
+_ROOT = re.compile(r"<html\s", re.IGNORECASE)
 _LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)[\w-]+""", re.IGNORECASE)
 
 
@@ -47,14 +55,25 @@ class WebPage:
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments."""
         remaining = iter(translations)
-        text = "".join(
-            next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts
-        )
-        if self._language and text != self._decoded.text:
-            text = _ROOT.sub(self._named, text, count=1)
-        if not self._decoded.mark and self._decoded.text.isascii() and not text.isascii():
-            text = _CHARSET.sub(r"\1utf-8", text, count=1)
-        return self._decoded.encode(text)
+        texts = [next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts]
+        decoded = self._decoded
+        if (text := "".join(texts)) == decoded.text:
+            return decoded.encode(text)
+        is_declared = not decoded.mark and decoded.text.isascii() and not text.isascii()
+        for index, part in enumerate(self._parts):
+            if isinstance(part, TextRun):
+                continue
+            if self._language and _ROOT.match(part.raw):
+                texts[index] = _LANGUAGE.sub(lambda found: found[1] + self._language, part.raw)
+            elif is_declared:
+                texts[index] = _declaring_utf_8(part.raw)
+        return decoded.encode("".join(texts))
 
-    def _named(self, root: re.Match[str]) -> str:
-        return _LANGUAGE.sub(lambda found: found[1] + self._language, root[0])
+
+def _declaring_utf_8(tag: str) -> str:
+    """A tag with UTF-8 as the encoding that it declares, if it declares one."""
+    for charset in _CHARSETS:
+        found = charset.match(tag)
+        if found and tag[found.end(1) : found.end()].lower() not in _UTF_8:
+            return f"{found[1]}utf-8{tag[found.end() :]}"
+    return tag

@@ -34,7 +34,7 @@ from service.documents.inline import (
     merged,
     to_html,
 )
-from service.documents.languages import with_region
+from service.documents.languages import Script, script_of, with_region
 from service.documents.word_runs import NOISE, RunNode, format_of, is_raised, nodes_of
 from service.documents.xml_parts import (
     Element,
@@ -50,6 +50,7 @@ from service.text.options import MimeType
 _PART = re.compile(
     r"word/(?:document|header\d{0,4}|footer\d{0,4}|footnotes|endnotes|comments)\.xml"
 )
+_LANGUAGES = {Script.WESTERN: "val", Script.ASIAN: "eastAsia", Script.COMPLEX: "bidi"}
 _MAIN, _STYLES = "word/document.xml", "word/styles.xml"
 _NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
@@ -206,7 +207,7 @@ class WordDocument:
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._limits = limits
         self._archive = Archive(data, limits)
-        self._language = ""
+        self._language = self._language_name = ""
         if _MAIN not in self._archive.names:
             raise bad_document(f"has no part {_MAIN}: it is no Word document")
         self._parts: list[tuple[str, bytes, Element, list[_Group]]] = []
@@ -228,7 +229,8 @@ class WordDocument:
 
     def set_language(self, language: str) -> None:
         """Set the language of the text, which Word checks its spelling for, for `write`."""
-        self._language = with_region(language)
+        self._language = "-".join(filter(None, with_region(language)))
+        self._language_name = _LANGUAGES[script_of(language)]
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these texts in place of the segments.
@@ -261,8 +263,8 @@ class WordDocument:
         """Name the language in all formats that have one."""
         name = f"{{{namespace(root)}}}"
         for found in root.iter(f"{name}lang") if self._language else ():
-            if f"{name}val" in found.attrib:
-                found.set(f"{name}val", self._language)
+            if f"{name}val" in found.attrib or self._language_name != "val":
+                found.set(f"{name}{self._language_name}", self._language)
 
 
 def _groups_of(root: Element, limits: DocumentLimits) -> Iterator[_Group]:

@@ -32,7 +32,7 @@ from service.documents.document import (
     Document,
     DocumentLimits,
     bad_document,
-    write_document,
+    set_language,
 )
 from service.documents.text_batches import batches
 from service.documents.tmx import read_tmx
@@ -70,13 +70,13 @@ def perform(work: DocumentWork, read: ReadDocument) -> Answer:
     if work.languages is not None:
         return Answer.of_pairs(read_tmx(work.file, work.limits, work.languages))
     document = read(work.file_name, work.file, work.limits)
+    set_language(document, work.target_language)
     segments = document.segments
     if work.translations is None:
         return Answer.of_texts(DocumentTexts.of(segments, work.max_characters))
     different = (segment for batch in batches(segments) for segment in batch)
     found = dict(zip(different, decode_texts(work.translations), strict=True))
-    translations = [found[segment] for segment in segments]
-    written = write_document(document, translations, work.target_language)
+    written = document.write([found[segment] for segment in segments])
     if len(written) > work.limits.max_bytes:
         raise bad_document(
             f"the translated file has {len(written):,} bytes, the limit is "

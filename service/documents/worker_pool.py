@@ -81,20 +81,29 @@ class DocumentWorkers:
         self._is_stopped = False
 
     async def read(
-        self, file_name: str, file: bytes, max_characters: int, client: str
+        self,
+        file_name: str,
+        file: bytes,
+        max_characters: int,
+        client: str,
+        target_language: str = "",
     ) -> DocumentTexts:
         """Read the texts of a document.
 
         Args:
             file_name: name of the file; the extension determines the format.
             max_characters: most characters of the different texts together.
+            target_language: BCP-47 code of the translations to come; "" if it is unknown.
 
         Raises:
-            InvalidArgumentError: the file can't be read, or exceeds a limit.
+            InvalidArgumentError: the file can't be read, exceeds a limit, or says that it is to be
+                translated into another language.
             UnavailableError: no worker can be started, or the server is shutting down.
             InternalError: the reader has a defect; the log says more.
         """
-        work = DocumentWork(file_name, file, self._limits, max_characters)
+        work = DocumentWork(
+            file_name, file, self._limits, max_characters, target_language=target_language
+        )
         return (await self._perform("read", work, client)).texts
 
     async def write(

@@ -35,7 +35,7 @@ from service.documents.xml_parts import (
 # Types of elements above or below the line, such as x-sup and x-html-sub.
 _SCRIPT = re.compile(r"\b(?:sup|sub)(?:script)?\b", re.IGNORECASE)
 _PAIRS = {"g", "mrk", "pc"}
-_BREAK = re.compile(r"\A(?:lb|pb|xlf:[lp]b|x-(?:html-)?br)\Z|<br\b", re.IGNORECASE)
+_BREAK = re.compile(r"lb|pb|xlf:[lp]b|x-(?:html-)?br|<br\b[^<>]{0,200}>", re.IGNORECASE)
 # Elements that stand for a value, unless they say that they are formatting or an image.
 _VALUES = {"x", "ph"}
 _VALUE_TYPES = ("", "other", "ui")
@@ -89,19 +89,24 @@ class Xliff:
         ]
 
     def set_language(self, language: str) -> None:
-        """Set the target language, for `write`."""
-        self._language = language
-
-    def write(self, translations: Sequence[str]) -> bytes:
-        """Write the file with these targets.
+        """Set the target language, for `write`.
 
         Raises:
             InvalidArgumentError: the file says that its targets are in another language.
         """
+        self._language = language
+        name, places = self._language_places()
+        for place in places:
+            check_target(place.get(name) or "", language, name)
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Write the file with these targets."""
         if not self._units:
             return self._data
-        if self._language:
-            self._name_language()
+        name, places = self._language_places()
+        for place in places if self._language else ():
+            if not place.get(name):
+                place.set(name, self._language)
         remaining = iter(translations)
         # A text without words is its own translation.
         pairs = [
@@ -126,19 +131,13 @@ class Xliff:
                 holder.set("state", "translated")
         return write_xml(self._root, self._data)
 
-    def _name_language(self) -> None:
-        """Name the target language where it is missing."""
-        name = "target-language" if self._is_v1 else "trgLang"
-        places = [self._root]
-        if self._is_v1:  # an attribute of each file in it
-            holders = {unit.holder: None for unit in self._units}
-            files = (next(each.iterancestors(self._named("file")), None) for each in holders)
-            places = list(dict.fromkeys(file for file in files if file is not None))
-        for place in places:
-            if (found := place.get(name)) is None:
-                place.set(name, self._language)
-            else:
-                check_target(found, self._language, name)
+    def _language_places(self) -> tuple[str, list[Element]]:
+        """The attribute that names the target language, and the elements that have it."""
+        if not self._is_v1:
+            return "trgLang", [self._root]
+        holders = {unit.holder: None for unit in self._units}
+        files = (next(each.iterancestors(self._named("file")), None) for each in holders)
+        return "target-language", list(dict.fromkeys(file for file in files if file is not None))
 
     def _all_units(self) -> Iterator[_Unit]:
         name = self._named("trans-unit" if self._is_v1 else "segment")
@@ -266,6 +265,8 @@ def _divide(target: Element, divided: Element, done: dict[str, Element]) -> dict
 
 def _classify(element: Element) -> InlineKind:
     name = local_name(element)
+    if not name:  # a comment or an instruction
+        return InlineKind.ATOM
     kinds = [element.get(each, "") for each in ("ctype", "type", "subType")]
     shown = element.get("equiv-text") or element.get("disp") or element.get("equiv") or element.text
     shown = (shown or "").strip()
@@ -274,7 +275,7 @@ def _classify(element: Element) -> InlineKind:
     if name in _PAIRS:
         is_script = _SCRIPT.search(" ".join(kinds))
         return InlineKind.SCRIPT if is_script else InlineKind.PAIR
-    if any(map(_BREAK.search, [*kinds, shown])):
+    if any(map(_BREAK.fullmatch, [*kinds, shown])):
         return InlineKind.BREAK
     is_value = (
         name in _VALUES

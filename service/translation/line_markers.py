@@ -3,7 +3,8 @@
 A marker (bullet, number, check box, heading, quote) is copied, like white space: a model that was
 trained on sentences drops it or turns it into words. White space or the end of the line follows a
 marker, so "-5 degrees", "1.5 litres", "*emphasis*" and "#1" have none; but a dash or a bullet may
-touch the first word of several. Of a name such as "I. Newton", the initial is copied too.
+touch a short first word ("-He"), which the model would leave as it is. Of a name such as
+"I. Newton", the initial is copied too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import re
 # repetition they fail in Python 3.11.
 _MARK = r"""
       >(?=[\s>"'„“]|[^\W\d_]|\Z)                   # block quote, with or without a space after it
-    | [-–—‐−•‣⁃∙·◦▪●■►▶▸➤✓✔✗✘]                     # dash or bullet at the first of several words
-      (?=[^\W\d_a-z](?:[^\W\d_A-Z]{1,20}+|(?<=I)),?[\ '’](?![\s-]))
+    | [-–—‐−•‣⁃∙·◦▪●■►▶▸➤✓✔✗✘]                     # dash or bullet at a short first word
+      (?=(?:[A-ZÀ-ÖØ-ÞΑ-ΩА-ЯЁ][^\W\d_A-Z]{1,2}|I),?[\ '’](?![\s-]))
     | (?: -++|–++|—++|\*++|\+++|=++|\#++|~++|_++   # bullet, dash of a dialogue, heading, rule
         | [•‣⁃∙·◦▪▫●○■□►▶▸➤✓✔✗✘☐☑☒]              # bullet, check box
         | \[[ xX]?\]                              # check box

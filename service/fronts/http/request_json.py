@@ -28,7 +28,7 @@ _MAX_VALUES_AN_ENTRY = 8
 _MAX_SHOWN = 300
 # The escape of half a pair of UTF-16, which is no character without the other half.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# With the alphabet for URLs too, without padding, and in lines: what protobuf reads.
+# With the alphabet for URLs too, without padding, and in lines.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]*+={0,2}\s*+")
 # That protobuf's parser raises for some values, apart from its own.
 _OTHER_ERRORS = (ValueError, TypeError, AttributeError, OverflowError)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from service.text.markup.document import Block, Document, Item, TextRun
-from service.text.markup.navigation import menu_parts
+from service.text.markup.navigation import parts_of
 
 
 class DocumentBuilder:
-    """Collects the parts of a document in order: items until a block ends their run."""
+    """Collects the parts of a document in order: items until a block ends their run.
 
-    def __init__(self) -> None:
+    Args:
+        has_controls: whether names of elements are those of HTML, or of Markdown's links.
+    """
+
+    def __init__(self, *, has_controls: bool) -> None:
+        self._has_controls = has_controls
         self._parts: Document = []
         self._items: list[Item] = []
 
@@ -33,8 +38,8 @@ class DocumentBuilder:
         if not self._items:
             return
         run = TextRun(self._items)
-        if menu := menu_parts(self._items):
-            self._parts += menu
+        if not run.has_text:
+            self._parts.append(Block(run.raw))
         else:
-            self._parts.append(run if run.has_text else Block(run.raw))
+            self._parts += parts_of(self._items) if self._has_controls else [run]
         self._items = []

@@ -28,16 +28,17 @@ MAX_TAGS = 50_000
 
 _INLINE = frozenset(
     """
-    a abbr acronym b bdi bdo big cite data del dfn em font i img ins map mark meter nobr output
-    picture progress q ruby rb rp rt rtc s small source span strike strong sub sup time tt u wbr
+    a abbr acronym b bdi bdo big button cite data del dfn em font i img input ins label map mark
+    meter nobr output picture progress q ruby rb rp rt rtc s small source span strike strong sub
+    sup time tt u wbr
     """.split()  # noqa: SIM905
 )
 _INLINE_VERBATIM = frozenset(("code", "kbd", "samp", "var", "math", "svg"))
 _BLOCK = frozenset(
     """
-    address article aside audio base blockquote body br button canvas caption center col colgroup dd
+    address article aside audio base blockquote body br canvas caption center col colgroup dd
     details dialog dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2
-    h3 h4 h5 h6 head header hgroup hr html iframe input label legend li link main menu meta nav
+    h3 h4 h5 h6 head header hgroup hr html iframe legend li link main menu meta nav
     noembed noframes noscript object ol optgroup option p param pre script search section select
     slot style summary table tbody td template textarea tfoot th thead title tr track ul video xmp
     """.split()  # noqa: SIM905
@@ -100,7 +101,7 @@ class _HtmlParser:
         self._keeps_lines = keeps_lines
         self._ends = _matching_ends(tokens, () if is_xml else _VOID)
         self._inline = _inline_elements(tokens, self._ends, () if is_xml else _BLOCK)
-        self._builder = DocumentBuilder()
+        self._builder = DocumentBuilder(has_controls=not is_xml)
 
     def parse(self) -> Document:
         index = 0

@@ -184,7 +184,8 @@ class _Inline:
     def _add_tag(self, match: re.Match[str]) -> int:
         raw = match[0]
         name = re.sub(r"\W.*", "", raw.lstrip("</"), flags=re.DOTALL).lower()
-        if is_copied_name(name) and raw[1] != "/" and (end := self._element_end(name, match.end())):
+        is_copied = is_copied_name(name) and raw[1] != "/" and not raw.endswith("/>")
+        if is_copied and (end := self._element_end(name, match.end())):
             self._items.append(Verbatim(self._text[match.start() : end]))
             return end
         if not is_inline_name(name):
@@ -197,8 +198,15 @@ class _Inline:
 
     def _element_end(self, name: str, start: int) -> int:
         """The end of an element that is copied; 0 if it does not end within the limit."""
-        found = self._lower.find(f"</{name}>", start, start + _MAX_ELEMENT)
-        return found + len(f"</{name}>") if found >= 0 else 0
+        closing, end = f"</{name}>", start
+        num_open = 1
+        while num_open:
+            found = self._lower.find(closing, end, start + _MAX_ELEMENT)
+            if found < 0:
+                return 0
+            num_open += self._lower.count(f"<{name}", end, found) - 1
+            end = found + len(closing)
+        return end
 
     def _close_link(self, raw: str) -> None:
         """End the link or image that began last, if this ends one."""

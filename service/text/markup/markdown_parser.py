@@ -46,7 +46,6 @@ _MATH_ENDS = {"$$": "$$", "\\[": "\\]"}
 _DIRECTIVE = re.compile(r"[ \t>]*+:::")
 _RAW_HTML = re.compile(r"[ \t]{0,3}<(script|pre|style|textarea|!--)(?=[\s>]|)", re.IGNORECASE)
 _HARD_BREAK = re.compile(r"(?: {2,}+|\\)?\r?\n?\Z")
-_ITEM = re.compile(r"[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]++")
 _CODE_INDENT = 4
 
 
@@ -62,7 +61,7 @@ def parse_markdown(text: str) -> Document:
 class _MarkdownParser:
     def __init__(self, text: str) -> None:
         self._lines: list[str] = _LINE.findall(text)
-        self._builder = DocumentBuilder()
+        self._builder = DocumentBuilder(has_controls=True)
         self._labels = {
             label_of(match[1]) for line in self._lines if (match := _DEFINITION.match(line))
         }
@@ -184,7 +183,7 @@ class _MarkdownParser:
         self._add_items(title, [])
         self._builder.block(body[start + len(title) :] + line[len(body) :])
         self._after_blank, self._in_list = False, not body.lstrip().startswith(">")
-        self._indent = _CODE_INDENT
+        self._indent = _indent(body) + _CODE_INDENT
 
     def _is_table_head(self, index: int) -> bool:
         if "|" not in self._lines[index] or index + 1 == len(self._lines):
@@ -210,8 +209,7 @@ class _MarkdownParser:
             self._breaks[-1] += prefix
         if markers:
             self._in_list = not markers.startswith("#")
-            item = _ITEM.match(line)
-            self._indent = _width(item[0]) if item else _CODE_INDENT
+            self._indent = _width(prefix)
         elif self._after_blank:  # of an item around the last one
             self._indent = min(self._indent, _indent(line))
         ending = _HARD_BREAK.search(line, max(len(prefix), len(body) - 100))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import docx
 
-from service.documents.document import Document, DocumentLimits
+from service.documents.document import Document, DocumentLimits, set_language
 from service.documents.formats import read_document
 
 LIMITS = DocumentLimits()
@@ -236,3 +236,9 @@ def upper(document: Document) -> list[str]:
 def _upper(text: str) -> str:
     pieces: Sequence[str] = text.replace("<", "\0<").replace(">", ">\0").split("\0")
     return "".join(piece if piece.startswith("<") else piece.upper() for piece in pieces)
+
+
+def written_in(language: str, document: Document, translations: Sequence[str]) -> bytes:
+    """A document with translations in this language."""
+    set_language(document, language)
+    return document.write(translations)

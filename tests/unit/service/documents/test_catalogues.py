@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from service.documents.document import write_document
 from service.errors import InvalidArgumentError
 from tests.unit.service.documents import samples
-from tests.unit.service.documents.samples import read, texts
+from tests.unit.service.documents.samples import read, texts, written_in
 
 
 @pytest.mark.parametrize(
@@ -191,6 +190,9 @@ def test_xliff_1_gets_targets_with_a_state() -> None:
         ('The <mrk mtype="protected">Red</mrk> one.', 'The <code id="0"></code> one.'),
         ('The <mrk id="m" translate="no">Red</mrk> one.', 'The <code id="0"></code> one.'),
         ('The <mrk id="m" mtype="x-a">Red</mrk> one.', 'The <span id="0">Red</span> one.'),
+        ("Hello <!-- c --> you", 'Hello <img id="0"> you'),
+        ('Hello <?pi ctype="lb"?> you', 'Hello <img id="0"> you'),
+        ('You <ph equiv-text="{n, other {a&lt;br/>}}"/> men', 'You <code id="0"></code> men'),
     ],
 )
 def test_kinds_of_elements_in_xliff(source: str, text: str) -> None:
@@ -251,11 +253,13 @@ def test_xliff_2_gets_targets_and_its_segments_a_state() -> None:
 
 
 def test_texts_without_letters_are_their_own_translations() -> None:
-    catalogue = 'msgid "%"\nmsgstr ""\n\nmsgid "A dog"\nmsgstr ""\n\nmsgid "12"\nmsgstr ""\n'
-    document = read("a.po", catalogue)
+    sources = ["%", "A dog", "\n12 ", " ", "\n"]
+    catalogue = polib.POFile()
+    catalogue += [polib.POEntry(msgid=source) for source in sources]
+    document = read("a.po", str(catalogue))
     assert texts(document) == ["A dog"]
     found = {each.msgid: each.msgstr for each in polib.pofile(document.write(["Hund"]).decode())}
-    assert found == {"%": "%", "A dog": "Hund", "12": "12"}
+    assert found == {"%": "%", "A dog": "Hund", "\n12 ": "\n12 ", " ": "", "\n": ""}
     sources = ["12", "A dog", '<x id="1"/>', "", '<g id="1">%</g>']
     units = [f"<trans-unit id='u'><source>{each}</source></trans-unit>" for each in sources]
     xliff = f"<xliff version='1.2'><file><body>{''.join(units)}</body></file></xliff>"
@@ -273,6 +277,7 @@ def test_texts_without_letters_are_their_own_translations() -> None:
         (r"The caf\303\251 is open.", "The café is open."),
         (r"The caf\xc3\xa9 is open.", "The café is open."),
         (r"The caf\351 is open.", "The café is open."),
+        ('The caf\\303"\n"\\251 is open.', "The café is open."),
         (r"A \"dog\"\tis \\303", 'A "dog"\tis \\303'),
     ],
 )
@@ -294,11 +299,14 @@ def test_xliff_names_the_language_of_its_targets(version: str) -> None:
 
     def written(found: str, language: str) -> list[str | None]:
         document = read("a.xlf", file.replace("FOUND", found))
-        root = etree.fromstring(write_document(document, ["Hund"], language))
+        root = etree.fromstring(written_in(language, document, ["Hund"]))
         return [each.get(name) for each in (root, *root.iter("file")) if each.get(name)]
 
     assert written("", "de") == ["de"]
     assert written("", "") == []
-    assert written(f"{name}='de-AT'", "de") == ["de-AT"]
+    for known in ("de-AT", "de_DE", "deu", "x-klingon"):
+        assert written(f"{name}='{known}'", "de") == [known]
+    assert written(f"{name}=''", "de") == ["de"]
+    assert written(f"{name}='no'", "nb") == ["no"]
     with pytest.raises(InvalidArgumentError, match=f"is into 'fr', by its {name}; .* into 'de'"):
         written(f"{name}='fr'", "de")

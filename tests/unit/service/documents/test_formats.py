@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.documents.document import write_document
 from tests.unit.service.documents import samples
-from tests.unit.service.documents.samples import opened, read, texts, upper, word
+from tests.unit.service.documents.samples import opened, read, texts, upper, word, written_in
 
 FILES = {
     "a.txt": b"One line.\r\nAnother.\r\n\r\n  Indented.\n\n\n",
@@ -101,6 +100,7 @@ def test_subtitles_keep_times_positions_tags_speakers_and_numbers_of_lines() -> 
         (["MAN 1: I love you.", "WOMAN 2: I know."], 2),
         (["TOM (on phone): I love you.", "ANNA: I know."], 2),
         (["I love the dog\\Nand you.", "And her."], 1),
+        (["I love", "C:\\Notes and you."], 1),
         (["Meet me at six.", "[DOOR OPENS]"], 2),
         (["(sighs)", "I love you."], 2),
         (["<i>♪ La la ♪</i>", "What is it?"], 2),
@@ -144,18 +144,27 @@ def test_line_breaks_within_a_line_of_a_subtitle_are_set_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", ["<meta charset=latin1>", '<META http-equiv=a content="b; Charset=x">']
+    "declared",
+    [
+        "<meta charset=latin1>",
+        "<meta name='a' charset='latin1'>",
+        '<META http-equiv="Content-Type" content="text/html; charset=latin1">',
+    ],
 )
 def test_a_page_of_ascii_declares_the_encoding_of_its_translation(declared: str) -> None:
-    page = f"<head>{declared}</head><p>A dog."
+    other = '<meta name=description content="with charset=latin1">'
+    page = f"<head>{other}{declared}</head><p>A dog."
     assert read("a.html", page).write(["Ein Hund."]).decode() == page.replace("A dog", "Ein Hund")
     written = read("a.html", page).write(["Tür."]).decode()
-    changed = declared.replace("latin1", "utf-8").replace("=x", "=utf-8")
-    assert written == f"<head>{changed}</head><p>Tür."
-    assert (
-        read("a.html", page.encode("utf-8-sig")).write(["Tür."]).decode("utf-8-sig").count("utf")
-        == 0
-    )
+    assert written == f"<head>{other}{declared.replace('latin1', 'utf-8')}</head><p>Tür."
+    marked = read("a.html", page.encode("utf-8-sig")).write(["Tür."]).decode("utf-8-sig")
+    assert marked == page.replace("A dog", "Tür")
+
+
+def test_xhtml_of_ascii_declares_the_encoding_of_its_translation() -> None:
+    page = '<?xml version="1.0" encoding="ISO-8859-1"?>\n<html><p>A dog.'
+    written = read("a.html", page).write(["Tür."]).decode()
+    assert written == page.replace("ISO-8859-1", "utf-8").replace("A dog", "Tür")
 
 
 def test_marks_of_notes_stand_above_the_line_in_all_formats() -> None:
@@ -209,12 +218,15 @@ def samples_content(data: bytes) -> bytes:
 
 
 def test_a_page_that_names_its_language_names_the_translation_s() -> None:
-    page = '<!DOCTYPE html>\n<HTML class=lang lang="en-US" xml:lang=en><p lang="en">A dog'
+    page = (
+        '<!DOCTYPE html>\n<!--[if IE]> <html lang="en"> <![endif]-->'
+        '<HTML title="a > b" lang="en-US" xml:lang=en><p lang="en">A dog'
+    )
     document = read("a.html", page)
-    written = write_document(document, ["Hund"], "de").decode()
+    written = written_in("de", document, ["Hund"]).decode()
     assert written == page.replace('lang="en-US" xml:lang=en', 'lang="de" xml:lang=de').replace(
         "A dog", "Hund"
     )
-    assert write_document(read("a.html", page), ["A dog"], "de").decode() == page
+    assert written_in("de", read("a.html", page), ["A dog"]).decode() == page
     plain = read("a.html", "<html><p>A dog")
-    assert write_document(plain, ["Hund"], "de") == b"<html><p>Hund"
+    assert written_in("de", plain, ["Hund"]) == b"<html><p>Hund"

@@ -6,13 +6,13 @@ import io
 import re
 import zipfile
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from service.documents.document import write_document
 from tests.unit.service.documents import samples
-from tests.unit.service.documents.samples import opened, read, texts, upper, word
+from tests.unit.service.documents.samples import opened, read, texts, upper, word, written_in
 
 
 def test_an_open_document_keeps_notes_frames_and_spans() -> None:
@@ -189,7 +189,7 @@ def test_whatever_happens_to_the_tags_no_element_is_lost_or_doubled(pieces: list
 def test_the_language_of_the_translation_is_named_for_spelling_checkers() -> None:
     data = word(samples.letter())
     document = read("a.docx", data)
-    written = write_document(document, upper(document), "de")
+    written = written_in("de", document, upper(document))
     codes, before = (
         re.findall(
             r'<w:lang [^>]*w:val="([^"]*)"',
@@ -200,7 +200,7 @@ def test_the_language_of_the_translation_is_named_for_spelling_checkers() -> Non
     assert "en-US" in before
     assert codes == ["de-DE"] * len(before)
     unchanged = read("a.docx", data)
-    assert write_document(unchanged, texts(unchanged), "de") == data
+    assert written_in("de", unchanged, texts(unchanged)) == data
 
 
 def test_an_open_document_names_the_language_of_the_translation() -> None:
@@ -213,13 +213,24 @@ def test_an_open_document_names_the_language_of_the_translation() -> None:
     none = form.format("none", "none")
     data = samples.odt(f"<x {names}>{form.format('en', 'US')}{none}<text:p>A dog</text:p></x>")
     document = read("a.odt", data)
-    for language, code, region in (
+    cases = [
         ("de", "de", "DE"),
         ("pt-BR", "pt", "BR"),
+        ("sr-Latn-ME", "sr", "ME"),
         ("tlh", "tlh", "none"),
-    ):
-        written = write_document(read("a.odt", data), upper(document), language)
+    ]
+    for language, code, region in cases:
+        written = written_in(language, read("a.odt", data), upper(document))
         content = zipfile.ZipFile(io.BytesIO(written)).read("content.xml").decode()
         assert content == (
             f"<x {names}>{form.format(code, region)}{none}<text:p>A DOG</text:p></x>"
         )
+
+
+@pytest.mark.parametrize(("language", "name"), [("ja", "eastAsia"), ("he", "bidi"), ("de", "val")])
+def test_word_checks_each_script_by_its_own_language(language: str, name: str) -> None:
+    document = read("a.docx", word(samples.letter()))
+    written = zipfile.ZipFile(io.BytesIO(written_in(language, document, upper(document))))
+    found = re.findall(r"<w:lang [^>]*>", written.read("word/styles.xml").decode())
+    assert found
+    assert all(f'w:{name}="{language}-' in each for each in found)

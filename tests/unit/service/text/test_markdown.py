@@ -311,3 +311,32 @@ def test_elements_of_code_are_copied(name: str) -> None:
     [run] = parse_markdown(f"Ä {whole} and <{name}>")
     assert isinstance(run, TextRun)
     assert [item.raw for item in run.items if isinstance(item, Verbatim)] == [whole]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '=== "One"\n\n    !!! note "Two"\n\n        Three\n',
+        "1. One\n\n    !!! warning\n        Two\n\n        Three\n",
+        '!!! note\n\n    One\n\n    ??? tip "Two"\n\n        Three\n\n        - Four\n\n'
+        "            Five\n",
+        "1. One\n\n    a. Two\n\n        Three\n",
+        "1. One\n\n    (1) Two\n\n        Three\n",
+        "- 1.  One\n\n      Two\n",
+        "- - - One\n\n      Two\n",
+        "- [ ] One\n\n      Two\n",
+        "1. One\n\n    : Two\n\n        Three\n",
+    ],
+)
+def test_text_in_an_item_is_no_code(document: str) -> None:
+    words = re.findall("One|Two|Three|Four|Five", document)
+    parts = parse_markdown(document)
+    found = [part.raw for part in parts if isinstance(part, TextRun)]
+    assert found == words
+
+
+def test_elements_of_code_end_with_their_own_tag() -> None:
+    keys = "<kbd><kbd>Ctrl</kbd>+<kbd>C</kbd></kbd>"
+    [run] = parse_markdown(f"Press {keys} or <svg/> now, <svg>x</svg>.")
+    assert isinstance(run, TextRun)
+    assert [item.raw for item in run.items if isinstance(item, Verbatim)] == [keys, "<svg>x</svg>"]

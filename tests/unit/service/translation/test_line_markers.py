@@ -87,12 +87,27 @@ def test_quotes_need_no_space() -> None:
 
 
 @pytest.mark.parametrize("mark", ["-", "–", "—", "•", "✓", "- -"])
-@pytest.mark.parametrize("line", ["He is here.", "I am.", "I'm here.", "Yes, I am.", "Él está."])
+@pytest.mark.parametrize(
+    "line", ["He is here.", "I am.", "I'm here.", "Yes, I am.", "Él está.", "Он тут."]
+)
 def test_a_dash_may_touch_the_first_of_several_words(mark: str, line: str) -> None:
     assert kept(mark + line) == mark
 
 
-@pytest.mark.parametrize("line", ["-D NAME", "-Wall -O2", "-Minister", "-5 He", "-he is", "-I/usr"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-D NAME",
+        "-Wall -O2",
+        "-Minister",
+        "-5 He",
+        "-über uns",
+        "-то и",
+        "-Force is",
+        "-he is",
+        "-I/usr",
+    ],
+)
 def test_a_dash_of_an_option_is_no_marker(line: str) -> None:
     assert kept(line) == ""
 
