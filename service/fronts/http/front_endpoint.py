@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,12 @@ from starlette.types import Scope, Send
 
 from service.access.authentication import credential_of
 from service.calls.backend import Backend
-from service.errors import InvalidArgumentError, QuotaError, QuotaKind
+from service.errors import (
+    InvalidArgumentError,
+    QuotaError,
+    QuotaKind,
+    UnauthenticatedError,
+)
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError
 from service.fronts.http.endpoint import FrontServer, HttpCall, HttpEndpoint
@@ -194,6 +200,10 @@ class FrontEndpoint(HttpEndpoint):
             fields = (await self._parsed(data, headers.get("content-type", ""), call)).over(query)
             if must_have_key and not has_key:
                 await call.authenticate(self._front.credential(fields))
+            elif not must_have_key and (has_key or self._front.credential(fields)):
+                # The models of the key, if it is one: a path for everybody refuses nobody.
+                with contextlib.suppress(UnauthenticatedError):
+                    await call.authenticate("" if has_key else self._front.credential(fields))
             call.take_quotas(len(data))
             return fields
 

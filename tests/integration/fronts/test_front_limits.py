@@ -81,6 +81,15 @@ async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_
     async with serving(keys=str(tmp_path / "keys")) as server:
         languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
         assert [item["language"] for item in languages.json] == ["FR"]
+        for given in (
+            {"path": "/languages", "x_api_key": key},
+            {"path": f"/languages?api_key={key}"},
+        ):
+            seen = (await ask(server, "GET", **given)).json
+            assert {item["code"]: item["targets"] for item in seen} == {"de": ["fr"], "fr": []}
+        everything = (await ask(server, "GET", "/languages")).json
+        assert len(everything) > 2
+        assert (await ask(server, "GET", "/languages", x_api_key="wrong")).json == everything
         refused = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, x_api_key=key)
         assert refused.status == 403
         allowed = {"text": [GERMAN], "target_lang": "FR"}
