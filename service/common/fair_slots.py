@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator
+
+from service.common.turns import Turns
 
 
 class FairSlots:
@@ -20,8 +22,7 @@ class FairSlots:
         self._num_free = count
         self._max_held = max(1, count - 1)
         self._held: Counter[str] = Counter()
-        # By client, the next one first.
-        self._waiting: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+        self._waiting = Turns()
 
     @contextlib.asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
@@ -37,15 +38,14 @@ class FairSlots:
         if self._is_open_to(client):
             self._hold(client)
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, OrderedDict())[turn] = None
+        turn = self._waiting.add(client)
         self.num_waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # a slot was assigned at the same moment
                 self.give_back(client)
-            self._remove(client, turn)
+            self._waiting.discard(client, turn)
             raise
         finally:
             self.num_waiting -= 1
@@ -63,26 +63,5 @@ class FairSlots:
         self._held[client] -= 1
         if not self._held[client]:
             del self._held[client]
-        if turn := self._next_turn():
-            turn.set_result(None)
-
-    def _next_turn(self) -> asyncio.Future[None] | None:
-        """Hold a slot for the client whose turn it is; None if nobody waits who may have one."""
-        while (client := next(filter(self._is_open_to, self._waiting), None)) is not None:
-            turns = self._waiting.pop(client)
-            while turns:
-                turn, _ = turns.popitem(last=False)
-                if turn.cancelled():  # just now: its task does not know yet
-                    continue
-                if turns:  # to the end of the line
-                    self._waiting[client] = turns
-                self._hold(client)
-                return turn
-        return None
-
-    def _remove(self, client: str, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting.get(client)
-        if turns is not None:
-            turns.pop(turn, None)
-            if not turns:
-                del self._waiting[client]
+        if (waiting := self._waiting.wake(self._is_open_to)) is not None:
+            self._hold(waiting)

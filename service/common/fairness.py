@@ -19,6 +19,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from service.common.fair_slots import FairSlots
+from service.common.turns import Turns
 
 # Computing time of one client in an iteration of the event loop before others get a turn: about the
 # delay of their calls. Waiting for the next iteration costs about ten microseconds.
@@ -41,43 +42,12 @@ _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default=
 T = TypeVar("T")
 
 
-class _Waiting:
-    """Waiting work by client, the next client first."""
-
-    def __init__(self) -> None:
-        self._clients: dict[str, deque[asyncio.Future[None]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._clients)
-
-    def add(self, client: str) -> asyncio.Future[None]:
-        """Add work of a client; the returned future is set when it is due."""
-        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._clients.setdefault(client, deque()).append(due)
-        return due
-
-    def wake(self) -> str | None:
-        """Wake the next work of the next client; returns the client, None if nothing waits."""
-        while self._clients:
-            client = next(iter(self._clients))
-            works = self._clients.pop(client)
-            while works and works[0].done():  # cancelled
-                works.popleft()
-            if not works:
-                continue
-            works.popleft().set_result(None)
-            if works:  # to the end of the line
-                self._clients[client] = works
-            return client
-        return None
-
-
 class FairLoop:
     """Shares the computing time of an event loop among clients. Belongs to that loop."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._waiting = _Waiting()
+        self._waiting = Turns()
         self._is_armed = False  # for the next iteration
         self._has_arrivals = False  # in this iteration
         self._last_arrival = -_BURST_SECONDS

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from service.documents.document import DocumentLimits, bad_document
 
+UTF_8_NAMES = ("utf-8", "utf8")
+"""Names in lower case by which files declare that they are UTF-8."""
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),

@@ -16,12 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from service.documents.document import DocumentLimits, DocumentSegment, bad_document
-from service.documents.encodings import DecodedText, decode
+from service.documents.encodings import UTF_8_NAMES, DecodedText, decode
 from service.text.options import MimeType
 
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*"')
-_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
-_STRING_BEGIN = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"')
 _BYTES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3}))")
 _ESCAPE = re.compile(rf"(?P<bytes>(?:{_BYTES.pattern})+)|\\(?P<other>.)", re.DOTALL)
 # Line breaks and tabs divide a message, also where it is HTML for its placeholders.
@@ -33,7 +32,6 @@ _QUOTED = str.maketrans(
     | {"\n": "\\n\n", "\\": "\\\\", '"': '\\"', "\0": "\\000"}
 )
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
-_UTF_8 = ("utf-8", "utf8")
 # Placeholders of C, Python, Qt, shells and templates, except "% d", as in "50 % discount".
 _PLACEHOLDER = re.compile(
     r"%(?:\d{1,2}\$)?[-+#0]{0,3}\d{0,4}(?:\.\d{1,3})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcsrap@]"
@@ -124,7 +122,7 @@ class GettextCatalog:
 
     def _check_charset(self) -> None:
         found = _CHARSET.search(self._header.text("msgstr")) if self._header else None
-        known = (*_UTF_8, "us-ascii", "ascii", "charset")  # a template has CHARSET
+        known = (*UTF_8_NAMES, "us-ascii", "ascii", "charset")  # a template has CHARSET
         if found and found[1].lower() not in known and not self._decoded.text.isascii():
             raise bad_document(f"is in {found[1]}, by its header: convert it to UTF-8")
 
@@ -135,7 +133,7 @@ class GettextCatalog:
             return
         text = header.text("msgstr")
         found = _CHARSET.search(text)
-        if found and found[1].lower() not in _UTF_8:
+        if found and found[1].lower() not in UTF_8_NAMES:
             start, end = header.lines["msgstr"]
             named = text[: found.start(1)] + "UTF-8" + text[found.end(1) :]
             lines = _quoted("msgstr", named)
@@ -238,10 +236,11 @@ def _unquoted(text: str, index: int) -> str:
     text = text.strip()
     found = _STRING.match(text)
     if found is None:
-        why = "a string without a quotation mark at its end"
-        if _STRING_BEGIN.match(text):
-            why = "something behind a string: each keyword needs a line of its own"
-        raise bad_document(f"line {index + 1:,}: {why}")
+        raise bad_document(f"line {index + 1:,}: a string without a quotation mark at its end")
+    if found.end() < len(text):
+        raise bad_document(
+            f"line {index + 1:,}: something behind a string: each keyword needs a line of its own"
+        )
     return found[1]
 
 

@@ -58,7 +58,7 @@ def check_target(found: str, language: str, name: str) -> None:
         InvalidArgumentError: they differ, regions aside.
     """
     code = primary_subtag(found.replace("_", "-"))
-    if not is_common_code(code):  # missing, or unknown here
+    if not is_common_code(code):  # unknown here
         return
     try:
         find_language(code, [primary_subtag(language)])

@@ -103,7 +103,7 @@ class MixedContent:
         if text:
             self.items.append(InlineText(text))
 
-    @property
+    @functools.cached_property
     def has_words(self) -> bool:
         """Whether there are words to translate."""
         return any(

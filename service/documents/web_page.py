@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.documents.document import DocumentLimits, DocumentSegment, bad_document
-from service.documents.encodings import DecodedText, decode
+from service.documents.encodings import UTF_8_NAMES, DecodedText, decode
 from service.text.markup.document import MarkupError, TextRun
 from service.text.markup.html_parser import parse_markup
 from service.text.options import MimeType
@@ -23,7 +23,6 @@ _CHARSETS = (
     ),
     re.compile(r"""(\s*<\?xml\b[^>]*\bencoding\s*=\s*["'])[\w.:-]+"""),
 )
-_UTF_8 = ("utf-8", "utf8")
 _ROOT = re.compile(r"<html\s", re.IGNORECASE)
 _LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)[\w-]+""", re.IGNORECASE)
 
@@ -74,6 +73,6 @@ def _declaring_utf_8(tag: str) -> str:
     """A tag with UTF-8 as the encoding that it declares, if it declares one."""
     for charset in _CHARSETS:
         found = charset.match(tag)
-        if found and tag[found.end(1) : found.end()].lower() not in _UTF_8:
+        if found and tag[found.end(1) : found.end()].lower() not in UTF_8_NAMES:
             return f"{found[1]}utf-8{tag[found.end() :]}"
     return tag

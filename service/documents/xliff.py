@@ -79,7 +79,6 @@ class Xliff:
         # Whether the elements around units are translated; each is examined once.
         self._translates: dict[Element, bool] = {}
         self._units: list[_Unit] = []
-        self._language = ""
         for unit in self._all_units():
             if unit.content.items:
                 self._units.append(unit)
@@ -89,24 +88,22 @@ class Xliff:
         ]
 
     def set_language(self, language: str) -> None:
-        """Set the target language, for `write`.
+        """Name the target language where the file does not.
 
         Raises:
             InvalidArgumentError: the file says that its targets are in another language.
         """
-        self._language = language
         name, places = self._language_places()
         for place in places:
-            check_target(place.get(name) or "", language, name)
+            if found := place.get(name):
+                check_target(found, language, name)
+            else:
+                place.set(name, language)
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Write the file with these targets."""
         if not self._units:
             return self._data
-        name, places = self._language_places()
-        for place in places if self._language else ():
-            if not place.get(name):
-                place.set(name, self._language)
         remaining = iter(translations)
         # A text without words is its own translation.
         pairs = [

@@ -198,12 +198,13 @@ class FrontEndpoint(HttpEndpoint):
             await call.authenticate()
         async with call.body() as data:
             fields = (await self._parsed(data, headers.get("content-type", ""), call)).over(query)
+            credential = "" if has_key else self._front.credential(fields)
             if must_have_key and not has_key:
-                await call.authenticate(self._front.credential(fields))
-            elif not must_have_key and (has_key or self._front.credential(fields)):
+                await call.authenticate(credential)
+            elif not must_have_key and (has_key or credential):
                 # The models of the key, if it is one: a path for everybody refuses nobody.
                 with contextlib.suppress(UnauthenticatedError):
-                    await call.authenticate("" if has_key else self._front.credential(fields))
+                    await call.authenticate(credential)
             call.take_quotas(len(data))
             return fields
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import string
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
@@ -36,6 +38,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _MAX_COMMENT = _MAX_ELEMENT = 2_000  # characters
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _MAX_LABEL_ITEMS = 20
 _SPACES = {ord(c): " " for c in "\t\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _SPECIAL = re.compile(
@@ -105,7 +108,6 @@ def _with_breaks(item: Item | str, breaks: Iterator[str]) -> Item | str:
 class _Inline:
     def __init__(self, text: str, labels: Collection[str]) -> None:
         self._text = text
-        self._lower = text.lower() if text.isascii() else re.sub("[A-Z]+", _lower, text)
         self._labels = labels
         self._items: list[Item | str] = []
         # Emphasis and links that are open: the index of the item, and its markers.
@@ -196,6 +198,11 @@ class _Inline:
             self._items.append(Atom(raw) if raw.endswith("/>") else StartTag(raw, name))
         return match.end()
 
+    @functools.cached_property
+    def _lower(self) -> str:
+        """The text with ASCII in lower case: other letters can change their number."""
+        return self._text.translate(_LOWER)
+
     def _element_end(self, name: str, start: int) -> int:
         """The end of an element that is copied; 0 if it does not end within the limit."""
         closing, end = f"</{name}>", start
@@ -246,10 +253,6 @@ class _Inline:
             if after and not after.isspace() and not within and len(raw) <= 3:
                 self._open.append((len(self._items), raw))
             self._items.append(Chars(raw, raw))
-
-
-def _lower(match: re.Match[str]) -> str:
-    return match[0].lower()
 
 
 def _raw(item: Item | str) -> str:
