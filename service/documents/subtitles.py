@@ -127,13 +127,12 @@ def _text_part(lines: Sequence[str]) -> _Part:
         return _Part(lines)
     if not _TAG.search(text):
         return _Part(lines, before, DocumentSegment(text))
-    pieces.clear()
-    end = 0
+    fragments, end = [], 0
     for tag in _TAG.finditer(text):
-        pieces += [html.escape(text[end : tag.start()], quote=False), tag[0]]
+        fragments += [html.escape(text[end : tag.start()], quote=False), tag[0]]
         end = tag.end()
-    pieces.append(html.escape(text[end:], quote=False))
-    return _Part(lines, before, DocumentSegment("".join(pieces), MimeType.HTML))
+    fragments.append(html.escape(text[end:], quote=False))
+    return _Part(lines, before, DocumentSegment("".join(fragments), MimeType.HTML))
 
 
 def _shown(text: str, segment: DocumentSegment) -> str:
