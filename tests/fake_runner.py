@@ -103,7 +103,7 @@ class FakeRunner:
         self._scores = scores
         self._bos_id = bos_id
         self._eos_id = eos_id
-        self._rows = [_Row() for _ in range(self._limits.max_rows)]
+        self._rows = [_Row() for _ in range(self._limits.num_rows)]
         self._failures: list[Exception] = []
         self._may_pass = threading.Condition()
         self._permits: int | None = None
@@ -228,7 +228,7 @@ class FakeRunner:
             raise PlanError(message)
 
     def _check_row(self, row: int) -> None:
-        self._check(0 <= row < self._limits.max_rows, f"there is no row {row}")
+        self._check(0 <= row < self._limits.num_rows, f"there is no row {row}")
 
     def _copy(self, copies: Sequence[RowCopy]) -> None:
         gathered = []
@@ -266,10 +266,11 @@ class FakeRunner:
 
     def _step(self, plan: StepPlan) -> None:
         num_rows = plan.num_rows
-        self._check(num_rows <= self._limits.max_rows, f"{num_rows} rows are too many")
+        self._check(num_rows <= self._limits.num_rows, f"{num_rows} rows are too many")
         self._check(len(plan.positions) == num_rows, "positions and token_ids differ in length")
         for item in plan.encodes:
-            self._check(max(item.rows) < num_rows, f"row {max(item.rows)} does not step")
+            last = max(item.rows)
+            self._check(last < num_rows + plan.num_paused, f"row {last} is not in use")
         for row in range(num_rows):
             content = self._rows[row]
             position, token = int(plan.positions[row]), int(plan.token_ids[row])

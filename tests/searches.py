@@ -75,10 +75,13 @@ def search(
 
 
 def moody_runner(
-    max_rows: int, vocab_size: int = 24, max_target_positions: int = 24
+    max_rows: int,
+    vocab_size: int = 24,
+    max_target_positions: int = 24,
+    max_paused_rows: int = 0,
 ) -> tuple[Scheduler, FakeRunner]:
     """A runner with logits that depend on source and tokens, and a scheduler for it."""
-    limits = RunnerLimits(max_rows, 16, max_target_positions, 2, vocab_size)
+    limits = RunnerLimits(max_rows, 16, max_target_positions, 2, vocab_size, max_paused_rows)
     runner = FakeRunner(limits, scores=moody(vocab_size))
     return Scheduler([limits], bos_id=2, eos_id=EOS, encode_token_budget=100), runner
 

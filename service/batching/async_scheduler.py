@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.batching.lane import Lane
+from service.batching.background_time import BackgroundTime
+from service.batching.lane import Lane, RowsInUse
 from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry, RequestState
 from service.batching.scheduler import Scheduler
@@ -76,7 +77,7 @@ class AsyncScheduler(Scheduler):
             return True
         if not self._lane.is_greedy or self._scores.is_due:
             return False
-        head = self._queue.peek()
+        head = self._queue.peek(lambda _: True)
         if head is None:
             return not self._lane.is_sparse and self._lane.continues_after_in_flight
         return _is_greedy(head)  # another joins when rows may move
@@ -93,10 +94,12 @@ class AsyncScheduler(Scheduler):
             self._steps_since_join = 0
         return admitted, []
 
-    def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
+    def _takes(
+        self, lane: int, in_use: Sequence[RowsInUse], demand: int, entry: RequestEntry
+    ) -> bool:
         if self._lane.num_in_flight and not _is_greedy(entry):
             return False
-        return super()._takes(lane, entry, rows, demand)
+        return super()._takes(lane, in_use, demand, entry)
 
 
 class AsyncLane(Lane):
@@ -128,8 +131,10 @@ class AsyncLane(Lane):
         rows = [row for row, entry in enumerate(self._owners) if entry is not None]
         return self._decoding.continues_after(rows, self.num_in_flight)
 
-    def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
-        """Plan a step to follow those in flight."""
+    def plan(
+        self, admitted: list[RequestEntry], background: BackgroundTime | None = None
+    ) -> StepPlan | None:
+        """Plan a step to follow those in flight; no row pauses."""
         plan = super().plan(admitted)
         if plan is not None:
             self._in_flight.append((list(self._owners), admitted))

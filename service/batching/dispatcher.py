@@ -2,7 +2,8 @@
 
 A request waits in one fair queue until a process has room for it, so that clients share the model
 as if it had one process, and no request waits in one process while another has free rows. It goes
-to the process with the fewest rows in use or promised. All rows of a request are in one process.
+to the process with the most free rows, of those for background requests if it is one (`RowShares`).
+All rows of a request are in one process.
 
 Pure policy, like the scheduler: no processes, no clock.
 """
@@ -11,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.batching.encode_queue import AHEAD_PART
 from service.batching.fair_queue import FairQueue
 from service.batching.records import EngineRequest, Finished, RequestEntry
-from service.batching.row_shares import RowShares
+from service.batching.row_queue import RowQueue
 from service.domain.plan import RunnerLimits
 from service.domain.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
@@ -32,15 +33,26 @@ class _Load:
     Attributes:
         max_rows: rows that it may hold: those of its batch, and some whose sources are encoded
             before rows are free.
-        num_requests: number of requests.
+        max_paused_rows: rows that it may hold for background requests; 0 if they share the others.
+        requests: its requests.
         num_rows: number of their rows.
         num_score_tokens: number of tokens of its scores.
     """
 
     max_rows: int
-    num_requests: int = 0
+    max_paused_rows: int = 0
+    requests: dict[RequestEntry, None] = field(default_factory=dict)
     num_rows: int = 0
     num_score_tokens: int = 0
+
+    def room(self, *, background: bool) -> int:
+        """Number of rows that it may hold in addition, for a background request or another."""
+        if not self.max_paused_rows:
+            return self.max_rows - self.num_rows
+        behind = sum([entry.num_rows for entry in self.requests if entry.is_background])
+        if background:
+            return self.max_paused_rows - behind
+        return self.max_rows - (self.num_rows - behind)
 
 
 class Dispatcher:
@@ -52,13 +64,15 @@ class Dispatcher:
     """
 
     def __init__(self, limits: Sequence[RunnerLimits], encode_token_budget: int) -> None:
-        rows = [one.max_rows for one in limits]
-        self._loads = [_Load(count + max(1, count // AHEAD_PART)) for count in rows]
-        self._half = sum(rows) // 2
+        self._loads = [
+            _Load(one.max_rows + max(1, one.max_rows // AHEAD_PART), one.max_paused_rows)
+            for one in limits
+        ]
         self._max_score_tokens = _SCORE_BUDGETS * encode_token_budget
-        self._translations = FairQueue()
+        max_rows = sum(one.max_rows for one in limits)
+        max_paused = sum(one.max_paused_rows for one in limits)
+        self._translations = RowQueue(max_rows, max_paused, fits=self._fits)
         self._scores = FairQueue()
-        self._shares = RowShares(sum(rows))
         self._num_steps = 0  # of one process each
         self._entries: dict[int, RequestEntry] = {}
         self._processes: dict[int, int] = {}  # by request id; without those that wait
@@ -73,7 +87,7 @@ class Dispatcher:
     @property
     def busy(self) -> set[int]:
         """Numbers of the processes that have requests."""
-        return {n for n, load in enumerate(self._loads) if load.num_requests}
+        return {n for n, load in enumerate(self._loads) if load.requests}
 
     def process_of(self, request_id: int) -> int | None:
         """Number of the process that has a request; None if it waits or has ended."""
@@ -84,7 +98,7 @@ class Dispatcher:
         for request in requests:
             entry = RequestEntry(request)
             self._entries[entry.id] = entry
-            self._queue_of(entry).push(entry)
+            (self._translations if entry.num_rows else self._scores).push(entry)
             self._next_deadline = min(self._next_deadline, entry.deadline)
 
     def stream(self, request_id: int) -> None:
@@ -98,14 +112,10 @@ class Dispatcher:
         """Take the requests for which there is room from the queue; returns them by process."""
         chosen: dict[int, list[RequestEntry]] = {}
         while (entry := self._translations.peek()) is not None:
-            used = sum(load.num_rows for load in self._loads)
-            if used >= self._half and not self._shares.is_within_share(entry):
+            if not self._fits(entry):
                 break
-            process = min(range(len(self._loads)), key=lambda n: self._loads[n].num_rows)
-            if self._loads[process].num_rows + entry.num_rows > self._loads[process].max_rows:
-                break
-            self._shares.take(self._translations.take())
-            self._send(entry, process, chosen)
+            rooms = self._rooms(entry)
+            self._send(self._translations.take(), rooms.index(max(rooms)), chosen)
         while (entry := self._scores.peek()) is not None:
             process = min(range(len(self._loads)), key=self._score_load)
             tokens = self._loads[process].num_score_tokens
@@ -114,6 +124,13 @@ class Dispatcher:
             self._translations.charge(self._scores.take(), entry.work)
             self._send(entry, process, chosen)
         return chosen
+
+    def _rooms(self, entry: RequestEntry) -> list[int]:
+        """Number of free rows of each process, for a background request or another."""
+        return [load.room(background=entry.is_background) for load in self._loads]
+
+    def _fits(self, entry: RequestEntry) -> bool:
+        return entry.num_rows <= max(self._rooms(entry))
 
     def _score_load(self, process: int) -> tuple[int, int]:
         load = self._loads[process]
@@ -128,7 +145,10 @@ class Dispatcher:
 
     def _count(self, entry: RequestEntry, process: int, count: int) -> None:
         load = self._loads[process]
-        load.num_requests += count
+        if count > 0:
+            load.requests[entry] = None
+        else:
+            del load.requests[entry]
         load.num_rows += count * entry.num_rows
         if not entry.num_rows:
             load.num_score_tokens += count * entry.num_encoded_tokens
@@ -139,7 +159,7 @@ class Dispatcher:
         """Record a step of one process."""
         self._num_steps += 1
         if self._num_steps % len(self._loads) == 0:
-            self._shares.stepped()
+            self._translations.shares.stepped()
 
     def ended(self, finished: Finished) -> None:
         """Record that a process has finished a request."""
@@ -147,7 +167,7 @@ class Dispatcher:
         self._count(entry, self._processes.pop(entry.id), -1)
         if entry.num_rows:
             entry.num_steps = finished.result.num_steps
-            self._shares.release(entry)
+            self._translations.release(entry)
             self._translations.settle(entry)
 
     # --- dropping --------------------------------------------------------------------------------
@@ -176,9 +196,6 @@ class Dispatcher:
     def _end(
         self, entry: RequestEntry, now: float, reason: FinishReason, error: DragomanError
     ) -> Finished:
-        self._queue_of(entry).discard(entry)
+        (self._translations if entry.num_rows else self._scores).discard(entry)
         del self._entries[entry.id]
         return entry.finish(now, reason=reason, error=error)
-
-    def _queue_of(self, entry: RequestEntry) -> FairQueue:
-        return self._translations if entry.num_rows else self._scores

@@ -11,11 +11,10 @@ Pure policy, like the scheduler: no tensors, no clock, no threads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
-from service.batching.row_shares import RowShares
+from service.batching.row_queue import RowQueue
 from service.domain.plan import EncodedSource
 
 # In a full batch, sources for 1 / AHEAD_PART of the rows are encoded before rows are free. With
@@ -44,15 +43,13 @@ class EncodeQueue:
     """
 
     def __init__(
-        self, waiting: FairQueue, token_budget: int, max_rows: int, max_batches: int = 1
+        self, waiting: RowQueue, token_budget: int, max_rows: int, max_batches: int = 1
     ) -> None:
         self.is_bypassed = True
         self.num_promised = 0
         self._waiting = waiting
         self._token_budget = token_budget
-        self._max_promised = max_rows + max(1, max_rows // AHEAD_PART)
-        self._half = max_rows // 2
-        self._shares = RowShares(max_rows)
+        self._num_ahead = max(1, max_rows // AHEAD_PART)
         self._max_batches = max_batches
         self._batches: deque[list[RequestEntry]] = deque()  # in flight, even if discarded since
         self._encoding: dict[RequestEntry, None] = {}
@@ -72,20 +69,28 @@ class EncodeQueue:
         """Number of rows that all of them need together."""
         return self._waiting.num_rows + self.num_promised
 
-    def peek(self) -> RequestEntry | None:
-        """The request that joins next."""
-        if self._encoded:
-            return next(iter(self._encoded))
-        return self._waiting.peek() if self.is_bypassed else None
+    def peek(self, fits: Callable[[RequestEntry], bool]) -> RequestEntry | None:
+        """The request that joins next: the first one that fits.
 
-    def take(self) -> RequestEntry:
-        """Remove and return the request that `peek` returns."""
-        if not self._encoded:
-            return self._take_waiting()
-        entry = next(iter(self._encoded))
-        del self._encoded[entry]
-        self.num_promised -= entry.num_rows
-        return entry
+        A background request that does not fit lets others pass, since they take other rows.
+        """
+        for entry in self._encoded:
+            if fits(entry):
+                return entry
+            if not entry.is_background:
+                return None
+        if self._encoded or not self.is_bypassed:
+            return None
+        head = self._waiting.peek()
+        return head if head is not None and fits(head) else None
+
+    def take(self, entry: RequestEntry) -> None:
+        """Remove the request that `peek` returned."""
+        if entry in self._encoded:
+            del self._encoded[entry]
+            self.num_promised -= entry.num_rows
+        else:
+            self._waiting.take()
 
     def discard(self, entry: RequestEntry) -> None:
         """Remove a request that is no longer wanted."""
@@ -93,18 +98,9 @@ class EncodeQueue:
             if entry in entries:
                 del entries[entry]
                 self.num_promised -= entry.num_rows
-                self._shares.release(entry)
+                self._waiting.release(entry)
                 return
         self._waiting.discard(entry)
-
-    def left(self, entry: RequestEntry) -> None:
-        """Record that the rows of a request that joined came free."""
-        self._shares.release(entry)
-
-    def _take_waiting(self) -> RequestEntry:
-        entry = self._waiting.take()
-        self._shares.take(entry)
-        return entry
 
     # --- encoding --------------------------------------------------------------------------------
 
@@ -113,51 +109,50 @@ class EncodeQueue:
         """Whether an encode is in flight."""
         return bool(self._batches)
 
-    def stepped(self, num_running: int, num_steps: int = 1) -> None:
-        """Record that steps ended; `num_running` is the number of rows in use."""
-        self._shares.stepped(num_steps)
-        if not self._batches and self._num_free(num_running) > 0:
+    def stepped(self, num_steps: int = 1) -> None:
+        """Record that steps ended."""
+        self._waiting.shares.stepped(num_steps)
+        if not self._batches and self._num_free() > 0:
             self._num_steps += num_steps
 
-    def can_begin(self, num_running: int) -> bool:
+    def can_begin(self) -> bool:
         """Whether `begin` would return any request."""
-        if self.is_bypassed or not self._fits(num_running):
+        if self.is_bypassed or not self._fits():
             return False
-        if min(len(self._waiting), self._num_free(num_running)) >= _GATHERED_SOURCES:
+        if min(len(self._waiting), self._num_free()) >= _GATHERED_SOURCES:
             return len(self._batches) < self._max_batches
-        is_loaded = num_running + self.num_promised >= _LOADED_ROWS
+        is_loaded = self._waiting.shares.num_rows >= _LOADED_ROWS
         return not (self._batches or (is_loaded and self._num_steps < _GATHERING_STEPS))
 
-    def _fits(self, num_running: int) -> bool:
+    def _fits(self) -> bool:
         """Whether there will be rows for the request that waits first."""
         head = self._waiting.peek()
-        return head is not None and head.num_rows <= self._num_free(num_running)
+        return head is not None and head.num_rows <= self._num_free()
 
-    def _num_free(self, num_running: int) -> int:
+    def _num_free(self) -> int:
         """Number of rows for which sources may be encoded now; 0 if none waits."""
         if (head := self._waiting.peek()) is None:
             return 0
-        used = num_running + self.num_promised
-        if used >= self._half and not self._shares.is_within_share(head):
-            return 0
-        return self._max_promised - used
+        shares = self._waiting.shares
+        ahead = 0 if shares.is_beyond_share(head) else self._num_ahead
+        return shares.room(head) + ahead
 
-    def begin(self, num_running: int) -> list[RequestEntry]:
+    def begin(self) -> list[RequestEntry]:
         """Choose the requests to encode together now, in the queue's order.
 
-        Call `end` after each encode, in order. `num_running` is the number of rows in use.
+        Call `end` after each encode, in order.
         """
         budget = self._token_budget
         batch: list[RequestEntry] = []
-        if not self.can_begin(num_running):
+        if not self.can_begin():
             return batch
         self._num_steps = 0
-        while self._fits(num_running) and (entry := self._waiting.peek()) is not None:
+        while self._fits() and (entry := self._waiting.peek()) is not None:
             if batch and entry.num_encoded_tokens > budget:
                 break
             budget -= entry.num_encoded_tokens
             self.num_promised += entry.num_rows
-            self._encoding[self._take_waiting()] = None
+            self._encoding[self._waiting.take()] = None
             batch.append(entry)
         self._batches.append(batch)
         return list(batch)

@@ -1,19 +1,23 @@
 """The rows of one lane: the request in each, and the plan of their next step.
 
 A lane is a group of rows that steps as one batch, with its own caches.
+
+Rows of background requests (`RowShares`) are behind the others, and pause: they step when it is
+their time (`BackgroundTime`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
+from service.batching.background_time import BackgroundTime
 from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry
 from service.decoding.token_choice import Decoding
 from service.domain.plan import (
     Adjustments,
     Bools,
-    EncodeItem,
     RunnerLimits,
     StepOutput,
     StepPlan,
@@ -25,10 +29,29 @@ NEVER = float("inf")
 _NO_ADJUSTMENTS = Adjustments.none()
 
 
+@dataclass(frozen=True)
+class RowsInUse:
+    """The rows of a lane that requests have.
+
+    Attributes:
+        total: number of rows.
+        background: number of them that background requests have.
+    """
+
+    total: int
+    background: int
+
+    def with_rows_of(self, entry: RequestEntry) -> RowsInUse:
+        """The rows in use when a request has joined."""
+        background = self.background + entry.num_rows * entry.is_background
+        return RowsInUse(self.total + entry.num_rows, background)
+
+
 class Lane:
     """The rows of one lane. They are dense: a step runs on rows 0 to n-1.
 
-    When a row comes free, a new request takes it, or the last row moves there.
+    When a row comes free, a new request takes it, or the last row moves there. If rows pause, they
+    change places with others, so that they are the last.
 
     Args:
         number: number of the lane, from 0.
@@ -37,22 +60,25 @@ class Lane:
 
     Attributes:
         max_rows: number of rows.
+        max_paused_rows: number of rows in addition to these, for background requests.
         num_running: number of rows in use.
     """
 
     def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
         self.max_rows = limits.max_rows
+        self.max_paused_rows = limits.max_paused_rows
         self.num_running = 0
         self._number = number
         self._eos_id = eos_id
         self._decoding = Decoding(
-            limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
+            limits.num_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
         self._states = self._decoding.states
         # The request in each row of the last plan; None where it has finished since.
         self._owners: list[RequestEntry | None] = []
         self._free_rows: list[int] = []  # rows of these without a request
-        self._admitted: list[RequestEntry] = []  # with the last plan
+        self._num_stepping = 0  # rows of the last plan that step
+        self._admitted: list[RequestEntry] = []  # that have not stepped
         self._streaming: dict[RequestEntry, None] = {}
         self._cancelled: dict[RequestEntry, DragomanError] = {}
         # A lower bound of all deadlines.
@@ -61,6 +87,21 @@ class Lane:
     def running(self) -> list[RequestEntry]:
         """The requests in its rows."""
         return list(dict.fromkeys(entry for entry in self._owners if entry is not None))
+
+    def rows_in_use(self) -> RowsInUse:
+        """The rows that requests have."""
+        if not self.max_paused_rows:
+            return RowsInUse(self.num_running, 0)
+        background = [entry for entry in self._owners if entry is not None and entry.is_background]
+        return RowsInUse(self.num_running, len(background))
+
+    def has_room(self, entry: RequestEntry, in_use: RowsInUse) -> bool:
+        """Whether a request may join when these rows are in use."""
+        if in_use.total + entry.num_rows > self.max_rows + self.max_paused_rows:
+            return False
+        if entry.is_background and self.max_paused_rows:
+            return in_use.background + entry.num_rows <= self.max_paused_rows
+        return in_use.total - in_use.background + entry.num_rows <= self.max_rows
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -91,30 +132,43 @@ class Lane:
             self._next_deadline = min(later, default=NEVER)
         return finished
 
-    def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
-        """Give rows to the admitted requests, and plan a step of all; None if no row is in use."""
-        encodes = self._place(admitted)
+    def plan(
+        self, admitted: list[RequestEntry], background: BackgroundTime | None = None
+    ) -> StepPlan | None:
+        """Give rows to the admitted requests, and plan a step; None if no row is in use.
+
+        Background rows pause unless it is their time; without `background`, all rows step.
+        """
+        admitted = self._place(admitted)
         self._close_gaps()
-        self._admitted = admitted
-        num_rows = len(self._owners)
+        num_rows = self._num_stepping = self._choose_stepping(background)
+        self._admitted += admitted
         if not num_rows:
             return None
+        encodes = [entry.encode_item() for entry in admitted]
+        for entry in admitted:
+            entry.encoded = None  # the plan has it
         # Copies of the arrays, since `update` writes them, and a plan must not change.
         return StepPlan(
-            copies=self._decoding.take_copies(),
+            copies=self._decoding.take_copies({row for one in admitted for row in one.rows}),
             encodes=encodes,
             token_ids=self._states.token_ids[:num_rows].copy(),
             positions=self._states.positions[:num_rows].copy(),
             adjustments=_NO_ADJUSTMENTS,
-            top_k=self._decoding.top_k,
+            top_k=self._decoding.top_k_of(num_rows),
+            num_paused=len(self._owners) - num_rows,
             chained=self._chained(admitted),
         )
 
-    def _place(self, admitted: list[RequestEntry]) -> list[EncodeItem]:
-        """Assign rows to requests, shortest source first: free rows, then rows at the end."""
-        encodes = []
+    def _place(self, admitted: list[RequestEntry]) -> list[RequestEntry]:
+        """Assign rows to requests, shortest source first: free rows, then rows at the end.
+
+        Returns:
+            The requests in this order.
+        """
         self._free_rows.sort(reverse=True)
-        for entry in sorted(admitted, key=lambda entry: len(entry.request.source_ids)):
+        ordered = sorted(admitted, key=lambda entry: len(entry.request.source_ids))
+        for entry in ordered:
             for _ in range(entry.num_rows):
                 if self._free_rows:
                     row = self._free_rows.pop()
@@ -129,9 +183,7 @@ class Lane:
             if entry.streams:
                 self._streaming[entry] = None
             self._next_deadline = min(self._next_deadline, entry.deadline)
-            encodes.append(entry.encode_item())
-            entry.encoded = None  # the plan has it
-        return encodes
+        return ordered
 
     def _close_gaps(self) -> None:
         """Move the last rows into free ones, so that rows stay dense; a hook for async lanes."""
@@ -148,6 +200,33 @@ class Lane:
             self._owners.pop()
             entry.rows[entry.rows.index(source)] = target
             self._decoding.move(source, target)
+
+    def _choose_stepping(self, background: BackgroundTime | None) -> int:
+        """Move background rows behind the others; returns the number of rows that step now."""
+        num_rows = len(self._owners)
+        if background is None or not background.part or not self.max_paused_rows:
+            return num_rows
+        num_front = self._move_background_back()
+        if num_front:
+            background.earn(num_front)
+            if not background.may_run:
+                return num_front
+            background.spend(num_rows - num_front)
+        return num_rows
+
+    def _move_background_back(self) -> int:
+        """Exchange rows until those of background requests are the last; returns the others'."""
+        is_back = [self._owner(row).is_background for row in range(len(self._owners))]
+        num_front = is_back.count(False)
+        ahead = [row for row in range(num_front) if is_back[row]]
+        behind = [row for row in range(num_front, len(is_back)) if not is_back[row]]
+        for one, other in zip(ahead, behind, strict=True):
+            self._decoding.swap(one, other)
+            for row, to in ((one, other), (other, one)):
+                rows = self._owner(row).rows
+                rows[rows.index(row)] = to
+            self._owners[one], self._owners[other] = self._owners[other], self._owners[one]
+        return num_front
 
     def _chained(self, admitted: list[RequestEntry]) -> Bools | None:
         """`StepPlan.chained` of the next plan; a hook for async lanes."""
@@ -169,12 +248,17 @@ class Lane:
         """Append the tokens chosen after the last plan's step, or after the last that followed."""
         finished_rows = self._decoding.advance(output)
         self._set_first_token_at(now)
-        return self._report(finished_rows, now)
+        return self._report(finished_rows, now, range(self._num_stepping))
 
     def _set_first_token_at(self, now: float) -> None:
+        """Record the first token of the admitted requests that stepped."""
+        left = []
         for entry in self._admitted:
-            entry.first_token_at = now
-        self._admitted = []
+            if entry.rows and entry.rows[0] >= self._num_stepping:
+                left.append(entry)
+            else:
+                entry.first_token_at = now
+        self._admitted = left
 
     def fail(self, error: DragomanError, now: float) -> list[Finished]:
         """Finish all requests after a failed step: the caches cannot be trusted."""
@@ -229,6 +313,8 @@ class Lane:
         (`StepPlan.followed_by`), as long as `can_continue` is true.
         """
         if self._streaming or not self._decoding.is_mostly_greedy:
+            return 1
+        if self._num_stepping < len(self._owners):
             return 1
         return self._decoding.num_left(len(self._owners))
 

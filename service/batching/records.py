@@ -75,6 +75,7 @@ class RequestEntry:
         encode_seconds: duration of the encode.
         first_token_at: time at which its first token was chosen.
         streams: whether its tokens are reported at every step.
+        is_background: whether it is beyond its sender's share of the rows (`RowShares`).
     """
 
     def __init__(self, submitted: EngineRequest) -> None:
@@ -98,6 +99,7 @@ class RequestEntry:
         self.encode_seconds = 0.0
         self.first_token_at: float | None = None
         self.streams = False
+        self.is_background = False
 
     def admit(self, now: float) -> None:
         """Record that the request joins the batch or is scored."""

@@ -13,12 +13,14 @@ concurrently, and a request joins the lane with the fewest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from service.batching.background_time import BackgroundTime
 from service.batching.encode_queue import EncodeQueue
-from service.batching.fair_queue import FairQueue
-from service.batching.lane import NEVER, Lane
+from service.batching.lane import NEVER, Lane, RowsInUse
 from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
+from service.batching.row_queue import RowQueue
 from service.batching.score_scheduler import ScoreScheduler
 from service.domain.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
 from service.domain.requests import FinishReason
@@ -59,14 +61,16 @@ class Scheduler:
         self.encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
-        self._fair_queue = FairQueue()
         max_rows = sum(lane.max_rows for lane in self._lanes)
+        max_paused = sum(lane.max_paused_rows for lane in self._lanes)
+        background = BackgroundTime() if max_paused else None
+        self._waiting = RowQueue(max_rows, max_paused, background)
         if len(self._lanes) == 1:  # it steps on the loop's thread
             ahead = min(encode_token_budget, _SINGLE_LANE_TOKENS)
-            self._queue = EncodeQueue(self._fair_queue, ahead, max_rows, max_batches=2)
+            self._queue = EncodeQueue(self._waiting, ahead, max_rows, max_batches=2)
         else:
-            self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
-        self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
+            self._queue = EncodeQueue(self._waiting, encode_token_budget, max_rows)
+        self._scores = ScoreScheduler(encode_token_budget, self._waiting, eos_id)
         self._entries: dict[int, RequestEntry] = {}
         self._stepping: set[int] = set()
         self._scoring: int | None = None  # number of the lane that scores
@@ -121,7 +125,7 @@ class Scheduler:
             entry = RequestEntry(request)
             self._entries[entry.id] = entry
             if entry.num_rows:
-                self._fair_queue.push(entry)
+                self._waiting.push(entry)
             else:
                 self._scores.push(entry)
             self._next_deadline = min(self._next_deadline, entry.deadline)
@@ -154,14 +158,14 @@ class Scheduler:
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return any request."""
-        if not self.encodes_ahead or not len(self._fair_queue):
+        if not self.encodes_ahead or not len(self._waiting):
             return False
         self._must_take_turns(self._demand())
-        return self._queue.can_begin(self.num_running)
+        return self._queue.can_begin()
 
     def to_encode(self) -> list[RequestEntry]:
         """Choose requests to encode now; if there are any, call `encoded` or `encode_failed`."""
-        return self._queue.begin(self.num_running) if self.can_encode else []
+        return self._queue.begin() if self.can_encode else []
 
     def encoded(self, sources: Sequence[EncodedSource]) -> None:
         """Record the encoded sources of the requests of `to_encode`, in its order."""
@@ -194,8 +198,9 @@ class Scheduler:
     def schedule(self, now: float, lane: int = 0) -> Schedule:
         """Choose the next work of a lane."""
         dropped = self._drop(now, lane)
+        self._waiting.begin()
         admitted, scoring = self._choose(now, lane)
-        plan = self._lanes[lane].plan(admitted)
+        plan = self._lanes[lane].plan(admitted, self._waiting.background)
         self._last_lane = lane
         if plan is not None:
             self._stepping.add(lane)
@@ -209,13 +214,13 @@ class Scheduler:
             now: time at which the first of them ended.
         """
         self._lanes[lane].advance(outputs, now)
-        self._queue.stepped(self.num_running, len(outputs))
+        self._queue.stepped(len(outputs))
 
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
         """Append the tokens chosen after a lane's step, or after the last that followed it."""
         self._stepping.discard(lane)
         update = self._lanes[lane].update(output, now)
-        self._queue.stepped(self.num_running)
+        self._queue.stepped()
         self._forget(update.finished)
         return update
 
@@ -286,8 +291,8 @@ class Scheduler:
         for finished in all_finished:
             entry = self._entries.pop(finished.id)
             if entry.num_rows:
-                self._queue.left(entry)
-                self._fair_queue.settle(entry)
+                self._waiting.release(entry)
+                self._waiting.settle(entry)
         return all_finished
 
     # --- admission to a lane ---------------------------------------------------------------------
@@ -316,30 +321,31 @@ class Scheduler:
 
         `num_spent` tokens of the budget have been spent.
         """
-        entry = self._queue.peek()
-        if entry is None:
-            return []
         admitted: list[RequestEntry] = []
-        rows, demand = [one.num_running for one in self._lanes], self._demand()
-        while entry is not None and self._takes(lane, entry, rows, demand):
+        if not len(self._queue):
+            return admitted
+        rows, demand = [one.rows_in_use() for one in self._lanes], self._demand()
+        while (entry := self._queue.peek(partial(self._takes, lane, rows, demand))) is not None:
             if num_spent and num_spent + entry.num_encoded_tokens > self._encode_token_budget:
                 break
-            self._queue.take()
+            self._queue.take(entry)
             entry.admit(now)
-            rows[lane] += entry.num_rows
+            rows[lane] = rows[lane].with_rows_of(entry)
             num_spent += entry.num_encoded_tokens
             admitted.append(entry)
-            entry = self._queue.peek()
         return admitted
 
-    def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
-        """Whether a lane takes the queue's first request, given the rows in use in each lane."""
-        if rows[lane] + entry.num_rows > self._lanes[lane].max_rows:
+    def _takes(
+        self, lane: int, in_use: Sequence[RowsInUse], demand: int, entry: RequestEntry
+    ) -> bool:
+        """Whether a lane takes a request that may join, given the rows in use in each lane."""
+        if not self._lanes[lane].has_room(entry, in_use[lane]):
             return False
-        if len(rows) == 1:
+        if len(in_use) == 1:
             return True
-        lanes = enumerate(zip(self._lanes, rows, strict=True))
-        fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
+        lanes = enumerate(zip(self._lanes, in_use, strict=True))
+        fitting = [n for n, (one, used) in lanes if one.has_room(entry, used)]
+        rows = [used.total for used in in_use]
         if demand <= self._max_turn_rows:
             return lane == max(fitting, key=lambda n: (rows[n], -n))
         # A lane below its share of the demand takes it, otherwise the lane with the fewest rows.
@@ -364,9 +370,10 @@ class Scheduler:
             return True
         if len(self._scores) and self._may_score(lane):
             return True
-        if (head := self._queue.peek()) is None:
+        if not len(self._queue):
             return False
-        return self._takes(lane, head, [one.num_running for one in self._lanes], demand)
+        rows = [one.rows_in_use() for one in self._lanes]
+        return self._queue.peek(partial(self._takes, lane, rows, demand)) is not None
 
     def _demand(self) -> int:
         """Number of rows in use and rows waited for."""

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from service.batching.fair_queue import FairQueue
 from service.batching.records import Finished, RequestEntry, RequestState
+from service.batching.row_queue import RowQueue
 from service.decoding.linked_sources import linked_sources, without_hidden
 from service.domain.plan import TargetScore
 from service.domain.requests import Hypothesis, ScoringRequest
@@ -40,7 +41,7 @@ class ScoreScheduler:
         is_first: whether translations left no room for a score in the last iteration.
     """
 
-    def __init__(self, encode_token_budget: int, translations: FairQueue, eos_id: int) -> None:
+    def __init__(self, encode_token_budget: int, translations: RowQueue, eos_id: int) -> None:
         self.is_first = False
         self._budget = encode_token_budget
         self._part = max(1, encode_token_budget // _PART)

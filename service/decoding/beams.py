@@ -116,6 +116,15 @@ class BeamGroup:
         """Record that a hypothesis has moved from the row `source` to the row `target`."""
         self._rows[self._rows == source] = target
 
+    def swap(self, one: int, other: int) -> None:
+        """Record that two rows of the batch have changed places."""
+        is_one, is_other = self._rows == one, self._rows == other
+        self._rows[is_one], self._rows[is_other] = other, one
+
+    def steps(self, num_rows: int) -> bool:
+        """Whether any beam is in the batch's first rows; all rows of a beam step together."""
+        return bool((self._rows[:, 0] < num_rows).any())
+
     def end(self, row: int) -> list[Hypothesis]:
         """Remove the beam that `row` belongs to.
 
@@ -143,10 +152,10 @@ class BeamGroup:
     def advance(
         self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
     ) -> tuple[list[int], list[RowCopy]]:
-        """Advance every beam by one step.
+        """Advance every beam that stepped, with rows among the first n, by one step.
 
         Args:
-            candidates: candidates of all rows, at least 2k of each.
+            candidates: candidates of the first n rows, at least 2k of each.
             chosen: [n] filled with the token that each row of a beam appends.
             log_probabilities: [n] filled with the log-probability of that token.
 
@@ -154,6 +163,9 @@ class BeamGroup:
             One row of each finished beam, and the copies that the rows of the others need before
             their next step.
         """
+        stepped = self._rows[:, 0] < len(chosen)
+        if not stepped.all():
+            return self._advance_some(stepped, candidates, chosen, log_probabilities)
         pool = self._pool(candidates)
         lengths = self._states.positions[self._rows[:, 0]].astype(np.intp) + 1
         exists = pool.totals > _NO_HYPOTHESIS
@@ -181,6 +193,20 @@ class BeamGroup:
         log_probabilities[rows] = candidates.log_probabilities[parent_rows, columns]
         self._rows, self._totals = rows, totals
         return [int(rows[index, 0]) for index in done], copies
+
+    def _advance_some(
+        self, stepped: Bools, candidates: Candidates, chosen: Int64, log_probabilities: Float64
+    ) -> tuple[list[int], list[RowCopy]]:
+        """Advance the beams of the mask `stepped` [J]."""
+        part = BeamGroup(self._size, self._states, self._eos_id)
+        part._beams = [beam for beam, steps in zip(self._beams, stepped, strict=True) if steps]
+        if not part._beams:
+            return [], []
+        part._rows, part._totals = self._rows[stepped], self._totals[stepped]
+        part._limits, part._forced = self._limits[stepped], self._forced[stepped]
+        advanced = part.advance(candidates, chosen, log_probabilities)
+        self._rows[stepped], self._totals[stepped] = part._rows, part._totals
+        return advanced
 
     def _pool(self, candidates: Candidates) -> _Pool:
         width = 2 * self._size

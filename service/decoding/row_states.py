@@ -51,6 +51,15 @@ class RowStates:
         self.token_ids[target] = self.token_ids[source]
         self.positions[target] = length
 
+    def swap(self, one: int, other: int) -> None:
+        """Exchange two rows."""
+        rows, exchanged = [one, other], [other, one]
+        length = int(self.positions[rows].max())
+        for array in (self.generated, self.log_probabilities):
+            array[rows, :length] = array[exchanged, :length]
+        for array in (self.token_ids, self.positions):
+            array[rows] = array[exchanged]
+
     def append(self, token_ids: Int64, log_probabilities: Float64) -> None:
         """Append a token to each of the first rows.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,17 +45,20 @@ class Decoding:
         # Copies that are needed before the next step, by target.
         self._copies: dict[int, RowCopy] = {}
 
-    @property
-    def top_k(self) -> int:
-        """Number of candidates of each row that the next step must return."""
+    def top_k_of(self, num_rows: int) -> int:
+        """Number of candidates that a step of rows 0 to `num_rows`-1 must return for each."""
         if self.is_greedy:
             return 1
-        wanted = max([1, *(2 * size for size in self._groups)])
+        sizes = [2 * size for size, group in self._groups.items() if group.steps(num_rows)]
         # At least two, to distinguish a forced token from a free choice.
-        wanted = max([wanted, *(max(2, one.top_k) for one in self._sampling.values())])
-        touched = [c.num_touched(self._generated(row)) for row, c in self._constraints.items()]
-        touched += [len(c.forbidden_ids) for c in self._forbidding.values()]
-        wanted += max(touched, default=0)
+        sampled = [max(2, one.top_k) for row, one in self._sampling.items() if row < num_rows]
+        touched = [
+            c.num_touched(self._generated(row))
+            for row, c in self._constraints.items()
+            if row < num_rows
+        ]
+        touched += [len(c.forbidden_ids) for row, c in self._forbidding.items() if row < num_rows]
+        wanted = max([1, *sizes, *sampled]) + max(touched, default=0)
         # A power of two, since the runner has to prepare for every new value.
         return 1 << (wanted - 1).bit_length()
 
@@ -98,6 +101,23 @@ class Decoding:
         if target in self._group_of:
             self._group_of[target].move(source, target)
 
+    def swap(self, one: int, other: int) -> None:
+        """Exchange two rows, their caches included."""
+        copies = []
+        for source, target in ((one, other), (other, one)):
+            pending = self._copies.pop(source, None)
+            origin = source if pending is None else pending.source
+            copies.append(RowCopy(origin, target, 0, int(self.states.positions[source])))
+        self._copies.update((copy.target, copy) for copy in copies)
+        self.states.swap(one, other)
+        for array in (self._limits, self._is_greedy):
+            array[[one, other]] = array[[other, one]]
+        for group in {self._group_of.get(one), self._group_of.get(other)} - {None}:
+            group.swap(one, other)
+        for by_row in self._by_row:
+            held = {row: by_row.pop(row) for row in (one, other) if row in by_row}
+            by_row.update({one + other - row: value for row, value in held.items()})
+
     def end(self, rows: list[int]) -> list[Hypothesis]:
         """Remove the search in `rows`.
 
@@ -120,11 +140,14 @@ class Decoding:
             self._groups = {size: group for size, group in self._groups.items() if len(group)}
         return hypotheses
 
-    def take_copies(self) -> list[RowCopy]:
-        """The cache copies to carry out before the next step, all at once."""
+    def take_copies(self, new_rows: Collection[int] = ()) -> list[RowCopy]:
+        """The cache copies to carry out before the next step, all at once.
+
+        Nothing is copied to `new_rows`, into which sources are about to be encoded.
+        """
         if not self._copies:
             return []
-        copies = list(self._copies.values())
+        copies = [copy for copy in self._copies.values() if copy.target not in new_rows]
         self._copies.clear()
         return copies
 
@@ -136,7 +159,7 @@ class Decoding:
         self.states.append_run(chosen, np.subtract(logits, log_sum_exp, dtype=np.float64))
 
     def advance(self, output: StepOutput) -> list[int]:
-        """Append a token to every row that stepped.
+        """Append a token to every row that stepped: the first ones, with all rows of their beams.
 
         Args:
             output: candidates [num_rows, at least `top_k`] for rows 0 .. num_rows-1.
@@ -149,7 +172,9 @@ class Decoding:
             output.top_logits[:, 0], output.log_sum_exp, dtype=np.float64
         )
         done = []
-        constraints = self._constraints | self._forbidding_best(output)
+        num_rows = len(chosen)
+        constraints = {row: one for row, one in self._constraints.items() if row < num_rows}
+        constraints |= self._forbidding_best(output)
         if self._groups or constraints or self._sampling:
             chosen = chosen.copy()
             candidates = Candidates.of(output)
@@ -160,7 +185,6 @@ class Decoding:
                 self._copies.update((copy.target, copy) for copy in copies)
         states = self.states
         states.append(chosen, log_probabilities)
-        num_rows = len(chosen)
         finished = states.positions[:num_rows] >= self._limits[:num_rows]
         finished |= chosen == self._eos_id
         if self._groups:
@@ -214,7 +238,7 @@ class Decoding:
         return {
             row: constraints
             for row, constraints in self._forbidding.items()
-            if best[row] in constraints.forbidden_ids
+            if row < len(best) and best[row] in constraints.forbidden_ids
         }
 
     def _choose_non_greedy(
@@ -240,6 +264,8 @@ class Decoding:
         for row in over:  # from now on, it steps without constraints, at no cost
             del self._constraints[row]
         for row, sampling in self._sampling.items():
+            if row >= len(chosen):
+                continue
             scores = candidates.scores[row]
             if scores[0] > -np.inf and scores[1] > -np.inf:  # not forced
                 index = draw(scores, sampling, int(self.states.positions[row]))

@@ -1,7 +1,7 @@
 """The interface between schedulers and model runners: plans, outputs and protocols.
 
 Schedulers are pure Python and make plans; runners carry them out on tensors. Rows are dense: a step
-runs on rows 0 .. num_rows-1.
+runs on rows 0 .. num_rows-1. Paused rows follow behind them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ class RunnerLimits:
     """Limits of a runner; constant.
 
     Attributes:
-        max_rows: number of rows (hypotheses) that can step at once.
+        max_rows: number of rows (hypotheses) that requests can have at once.
         max_source_positions: longest source in tokens, its EOS included.
         max_target_positions: longest target in tokens, without BOS and with EOS.
         top_k: number of candidates of each row if a plan has no number.
+        max_paused_rows: number of rows beyond `max_rows` for background requests, which step now
+            and then; 0 if the runner cannot pause rows.
     """
 
     max_rows: int
@@ -38,6 +40,12 @@ class RunnerLimits:
     max_target_positions: int
     top_k: int
     vocab_size: int
+    max_paused_rows: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the runner."""
+        return self.max_rows + self.max_paused_rows
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,7 @@ class StepPlan:
         adjustments: sparse additions to the logits.
         top_k: number of candidates to return for each row, fewer only if the vocabulary is smaller;
             None for the runner's own number. It does not change the order of the candidates.
+        num_paused: number of rows behind these that are in use and do not step now.
         chained: [num_rows] whether a row continues with the best token of the previous step, which
             the host need not know: its `token_ids` and `positions` are ignored. A row that ended in
             that step stays ended. Only for an `AsyncRunner`; None if no row is chained.
@@ -175,6 +184,7 @@ class StepPlan:
     positions: Int32
     adjustments: Adjustments = field(default_factory=Adjustments.none)
     top_k: int | None = None
+    num_paused: int = 0
     chained: Bools | None = None
 
     @property

@@ -80,6 +80,7 @@ class AdmissionController:
         clock: returns the time in seconds, by which deadlines are measured.
         on_held_back: called with the number of calls that are held back, as in `Quota`.
         on_refused: called with the reason of every refusal.
+        pauses_rows: whether rows of a sender beyond a small share leave those of others free.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class AdmissionController:
         *,
         on_held_back: Callable[[int], None] = lambda _: None,
         on_refused: Callable[[Refusal], None] = lambda _: None,
+        pauses_rows: bool = False,
     ) -> None:
         self._latency = LatencyModel(max_rows)
         self._queue = QueueEstimate()
@@ -101,6 +103,7 @@ class AdmissionController:
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
         self._on_refused = on_refused
+        self._pauses_rows = pauses_rows
         self._overloaded_until = -math.inf
 
     # --- decisions -------------------------------------------------------------------------------
@@ -225,7 +228,7 @@ class AdmissionController:
 
     def _is_within_share(self, request: GenerationRequest) -> bool:
         """Whether an overloaded engine has room for the request, in total or for its client."""
-        if not self._queue.num_rows_inside:
+        if not self._queue.num_rows_inside or self._finds_rows(request):
             return True
         quota, limit, num_rows = self._quota, self.overload_rows, request.num_rows
         # Large calls admitted before the overload may hold more than they would get now.
@@ -237,6 +240,12 @@ class AdmissionController:
         # While all clients' first sequences fit into the rows, they are not an overload.
         share = (limit if held else max(limit, self._max_rows)) / num_clients
         return held + num_rows <= share and self._is_within_part(request, share)
+
+    def _finds_rows(self, request: GenerationRequest) -> bool:
+        """Whether a request has rows at once, whatever others have beyond their shares."""
+        queue = self._queue
+        fits = queue.num_small_rows + request.num_rows <= self._max_rows
+        return self._pauses_rows and fits and queue.is_small(request)
 
     def _is_within_part(self, request: GenerationRequest, share: float) -> bool:
         """Whether the client's share has room for the request's `client_id`."""
@@ -343,6 +352,8 @@ class AdmissionController:
         queue, latency = self._queue, self._latency
         num_rows = request.num_rows
         if not num_rows or queue.num_rows_inside + num_rows <= self._max_rows:
+            return 0.0
+        if self._finds_rows(request):
             return 0.0
         free = self._max_rows - queue.num_rows_running
         ahead = queue.ahead(request) - free * latency.mean_steps

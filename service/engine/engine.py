@@ -92,6 +92,7 @@ class Engine:
             clock,
             on_held_back=self._observer.on_held_back,
             on_refused=self._observer.on_refused,
+            pauses_rows=self.limits.max_paused_rows > 0,
         )
         self._generations: dict[int, Generation] = {}  # by id
         self._last_id = 0

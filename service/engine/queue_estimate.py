@@ -7,11 +7,13 @@ iterations at most.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from service.batching.fair_queue import WEIGHTS
+from service.batching.row_shares import SMALL_SHARE
 from service.domain.requests import GenerationRequest, Priority
 
 # With more flows than this, `ahead` uses their sum instead of looking at each.
@@ -118,13 +120,17 @@ class QueueEstimate:
         num_rows_inside: number of rows of all requests submitted and not ended.
         num_rows_running: number of those rows that are in use.
         num_waiting: number of requests that wait.
+        num_small_rows: number of rows inside, without those of each sender beyond a small share,
+            which join in rows of their own (`service.batching.row_shares`).
     """
 
     def __init__(self) -> None:
         self.num_rows_inside = 0
+        self.num_small_rows = 0
         self.num_rows_running = 0
         self.num_waiting = 0
         self._entries: dict[int, _Entry] = {}
+        self._senders: Counter[tuple[str, str]] = Counter()  # rows inside, by client and client id
         self._clients: _FlowEstimates[_FlowKey] = _FlowEstimates()
         # Waiting work by client id, only for flows whose requests name ids. To keep it for every
         # flow would double the cost of calls that name none.
@@ -140,7 +146,7 @@ class QueueEstimate:
         flow = request.client, request.priority
         entry = _Entry(flow, request.client_id, request.num_rows, work)
         self._entries[request_id] = entry
-        self.num_rows_inside += entry.num_rows
+        self._hold(entry, entry.num_rows)
         self._change(entry, 1)
 
     def joined(self, request_id: int) -> None:
@@ -156,7 +162,7 @@ class QueueEstimate:
         entry = self._entries.pop(request_id, None)
         if entry is None:
             return
-        self.num_rows_inside -= entry.num_rows
+        self._hold(entry, -entry.num_rows)
         if entry.waits:
             self._change(entry, -1)
         else:
@@ -175,6 +181,20 @@ class QueueEstimate:
             ids = self._ids[key] = self._by_id(key)  # the next refused call needs it again
         own_work = None if ids is None else ids.ahead(request.client_id)
         return self._clients.ahead(key, _weight_of, own_work)
+
+    def is_small(self, request: GenerationRequest) -> bool:
+        """Whether its sender would have a small share of the rows with the request."""
+        held = self._senders[request.client, request.client_id]
+        return held + request.num_rows <= SMALL_SHARE
+
+    def _hold(self, entry: _Entry, num_rows: int) -> None:
+        sender = entry.flow[0], entry.client_id
+        before = self._senders[sender]
+        self._senders[sender] = after = before + num_rows
+        if not after:
+            del self._senders[sender]
+        self.num_rows_inside += num_rows
+        self.num_small_rows += min(SMALL_SHARE, after) - min(SMALL_SHARE, before)
 
     def _change(self, entry: _Entry, count: int) -> None:
         """Add a waiting request (`count` is 1) or remove it (-1)."""

@@ -142,9 +142,11 @@ def _has_shortlist(bundle: Bundle, settings: Settings) -> bool:
 def _need_of_process(bundle: Bundle, settings: Settings, *, own_process: bool) -> MemoryNeed:
     """The memory of one process that shares nothing with others."""
     config, rows = bundle.config, settings.max_rows or CPU_ROWS
-    shape = cache_shape(bundle, limits_of(bundle, rows))
+    # Rows for background requests hold texts only beside others that are full.
+    shape = cache_shape(bundle, limits_of(bundle, rows, rows))
     usual = dataclasses.replace(
         shape,
+        max_rows=rows,
         max_source=min(shape.max_source, _USUAL_TOKENS),
         max_target=min(shape.max_target, _USUAL_TOKENS),
     )

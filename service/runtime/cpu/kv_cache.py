@@ -74,7 +74,7 @@ class CacheShape:
         return elements * (cached + others) + 4 * self.max_rows
 
 
-def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
+def limits_of(bundle: Bundle, max_rows: int, max_paused_rows: int = 0) -> RunnerLimits:
     """The limits of a runner of the bundle."""
     return RunnerLimits(
         max_rows=max_rows,
@@ -82,6 +82,7 @@ def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
         max_target_positions=bundle.max_target_positions,
         top_k=bundle.top_k,
         vocab_size=bundle.config.vocab_size,
+        max_paused_rows=max_paused_rows,
     )
 
 
@@ -91,7 +92,7 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
         num_layers=bundle.config.num_decoder_layers,
         num_heads=bundle.config.num_heads,
         head_dim=bundle.config.head_dim,
-        max_rows=limits.max_rows,
+        max_rows=limits.num_rows,
         max_source=bundle.config.num_memory_rows(limits.max_source_positions),
         max_target=limits.max_target_positions,
         dtype=bundle.dtype,

@@ -48,7 +48,7 @@ class OnnxLanes:
 
     Args:
         bundle: bundle to run.
-        max_rows: number of rows that can step at once, in all lanes.
+        max_rows: number of rows of all lanes; as many again are for background requests.
         num_lanes: number of lanes, with equal shares of the rows.
         sessions: session settings for a lane that steps alone.
 
@@ -61,13 +61,13 @@ class OnnxLanes:
     ) -> None:
         one_thread = dataclasses.replace(sessions, intra_op_threads=1)
         is_shared = sessions == one_thread  # also by a lane that steps alone
-        self._limits = limits_of(bundle, max_rows)
+        self._limits = limits_of(bundle, max_rows, max_rows)
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         rows = [max_rows // num_lanes + (i < max_rows % num_lanes) for i in range(num_lanes)]
         self._whole = Graphs.open(bundle, sessions)
         shared = self._whole if is_shared else Graphs.open(bundle, one_thread)
-        caches = allocate(shape, rows)
+        caches = allocate(shape, [2 * lane_rows for lane_rows in rows])
         alone, beside = (
             [
                 OnnxRunner(bundle, max_rows=lane_rows, graphs=graphs, cache=cache)

@@ -84,8 +84,9 @@ class RowLists:
     def __init__(self, graphs: ListGraphs, max_rows: int) -> None:
         self._graphs = graphs
         self.is_listed = np.zeros(max_rows, np.bool_)
-        # The number of rows of the last `trim` and its answer; -1 if lists have changed since.
-        self._trimmed, self._any_and_all = -1, (False, False)
+        # The arguments of the last `trim` and its answer; none if lists have changed since.
+        self._trimmed: tuple[int, int] | None = None
+        self._any_and_all = False, False
         self.generation = 0
         self.listed_columns = np.zeros((max_rows, _LISTED), np.int32)
         self._lengths = np.zeros(max_rows, np.int64)
@@ -111,7 +112,7 @@ class RowLists:
 
     def clear(self, rows: Sequence[int]) -> None:
         """Take the lists of rows away: they choose from all tokens."""
-        self._trimmed = -1
+        self._trimmed = None
         for row in rows:
             if self.is_listed[row]:
                 self._uses[self._columns(row)] -= 1
@@ -129,22 +130,28 @@ class RowLists:
             if columns is not None:
                 self._write(row, columns)
 
-    def trim(self, num_rows: int) -> tuple[bool, bool]:
-        """Take the lists of rows from `num_rows` on away, and free columns if few are used.
+    def trim(self, num_rows: int, num_paused: int = 0) -> tuple[bool, bool]:
+        """Take the lists of rows that nobody uses away, and free columns if few are used.
+
+        Args:
+            num_rows: number of rows that step.
+            num_paused: number of rows behind them that keep their lists.
 
         Returns:
             Whether any, and whether each, of the first `num_rows` rows has a list.
         """
-        if num_rows == self._trimmed:
+        if (num_rows, num_paused) == self._trimmed:
             return self._any_and_all
-        ended = num_rows + np.flatnonzero(self.is_listed[num_rows:])
-        if num_rows and len(ended):
+        num_used = num_rows + num_paused
+        ended = num_used + np.flatnonzero(self.is_listed[num_used:])
+        if num_used and len(ended):
             self.clear(ended.tolist())
-            num_used = int(np.count_nonzero(self._uses))
-            if 4 * num_used < len(self._uses) and len(self._uses) > _COLUMNS:
-                self._compact(num_used)
+            num_columns = int(np.count_nonzero(self._uses))
+            if 4 * num_columns < len(self._uses) and len(self._uses) > _COLUMNS:
+                self._compact(num_columns)
         is_listed = self.is_listed[:num_rows]
-        self._trimmed, self._any_and_all = num_rows, (bool(is_listed.any()), bool(is_listed.all()))
+        self._trimmed = num_rows, num_paused
+        self._any_and_all = bool(is_listed.any()), bool(is_listed.all())
         return self._any_and_all
 
     def reserve(self, count: int) -> None:
@@ -163,7 +170,7 @@ class RowLists:
         self.listed_columns[row, len(columns) :] = _PADDING
         self._lengths[row] = len(columns)
         self.is_listed[row] = True
-        self._trimmed = -1
+        self._trimmed = None
 
     def _acquire(self, token_ids: Ids, num_rows: int) -> npt.NDArray[np.int32]:
         """Get the columns of tokens for a number of rows, and add missing columns."""

@@ -75,7 +75,7 @@ class OnnxRunner:
 
     Args:
         bundle: bundle to run.
-        max_rows: number of rows that can step at once; memory grows with it.
+        max_rows: number of rows; memory grows with it. As many again are for background requests.
         intra_op_threads: number of threads for one operator; None for one for each core.
         sessions: all session settings, in place of `intra_op_threads`.
         graphs: open sessions, in place of `intra_op_threads` and `sessions`.
@@ -95,13 +95,13 @@ class OnnxRunner:
         graphs: Graphs | None = None,
         cache: KVCache | None = None,
     ) -> None:
-        self._limits = limits_of(bundle, max_rows)
+        self._limits = limits_of(bundle, max_rows, max_rows)
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         settings = sessions or SessionSettings(intra_op_threads=intra_op_threads)
         # Before the caches, since opening detects wrong sizes.
         self._graphs = graphs or Graphs.open(bundle, settings)
-        self.cache = cache or allocate(shape, [max_rows])[0]
+        self.cache = cache or allocate(shape, [self._limits.num_rows])[0]
         self._encoder = _Encoder(bundle, self._graphs.encoder)
         self._step = self._make_step(bundle)
 
@@ -111,7 +111,7 @@ class OnnxRunner:
         if graphs.lists is None:
             return whole
         if cache.lists is None:
-            cache.lists = RowLists(graphs.lists, limits.max_rows)
+            cache.lists = RowLists(graphs.lists, limits.num_rows)
         listed = DecoderStep(bundle, graphs.lists.step, cache, limits, cache.lists)
         return ListedStep(whole, listed, cache.lists, cache)
 
@@ -169,8 +169,9 @@ def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:
         return [KVCache(dataclasses.replace(shape, max_rows=max_rows)) for max_rows in rows]
     except (OSError, OverflowError) as exc:  # the address space is limited, or the sizes absurd
         raise StartupError(
-            f"the attention caches need {shape.num_bytes:,} bytes for {shape.max_rows} rows, "
-            f"which this machine does not give: set fewer rows (--max-rows)"
+            f"the attention caches need {shape.num_bytes:,} bytes for {shape.max_rows // 2} rows, "
+            f"and as many in the background, which this machine does not give: set fewer rows "
+            f"(--max-rows)"
         ) from exc
 
 

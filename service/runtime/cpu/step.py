@@ -68,7 +68,7 @@ class DecoderStep:
         self._lists = lists
         self._limits = limits
         self._token_groups = bundle.token_groups
-        rows = limits.max_rows
+        rows = limits.num_rows
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
         self._choices: dict[int, _Choices] = {}
@@ -130,7 +130,7 @@ class DecoderStep:
         return top_ids.copy(), top_logits.copy(), log_sum_exp.copy()
 
     def _prepare(self, k: int) -> _Choices:
-        shape = (self._limits.max_rows, k)
+        shape = (self._limits.num_rows, k)
         choices = _Choices(np.array([k]), np.empty(shape, np.int64), np.empty(shape, np.float32))
         self._choices[k] = choices
         if self._lists is not None:
@@ -192,7 +192,7 @@ class ListedStep:
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         """Run a step; returns candidates' ids and logits [rows, k], and log-sum-exp [rows]."""
-        has_any, has_all = self._lists.trim(plan.num_rows)
+        has_any, has_all = self._lists.trim(plan.num_rows, plan.num_paused)
         if has_any and not has_all:
             return self._run_both(plan)
         step = self._listed if has_any else self._whole

@@ -20,7 +20,6 @@ from tests.searches import EOS, entries_of, ids, submitted
 MAX_TURN_ROWS = 5
 BUDGET = 100
 sources = st.lists(st.integers(10, 20), max_size=3).map(tuple)
-LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 
 
 class LaneMachine(ArrivalsMachine):
@@ -28,18 +27,20 @@ class LaneMachine(ArrivalsMachine):
 
     num_lanes = 2
     encodes_ahead = True
+    max_paused_rows = 0
 
     def __init__(self) -> None:
         super().__init__()
+        limits = RunnerLimits(MAX_ROWS, 16, 24, 2, 24, self.max_paused_rows)
         self.scheduler = Scheduler(
-            [LIMITS] * self.num_lanes,
+            [limits] * self.num_lanes,
             bos_id=2,
             eos_id=EOS,
             encode_token_budget=BUDGET,
             max_turn_rows=MAX_TURN_ROWS,
             encodes_ahead=self.encodes_ahead,
         )
-        self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
+        self.runners = [FakeRunner(limits, scores=moody(24)) for _ in range(self.num_lanes)]
         self.in_flight: dict[int, StepOutput] = {}
         self.to_score: dict[int, None] = {}
         self.scoring: dict[int, list[RequestEntry]] = {}
@@ -196,7 +197,7 @@ class LaneMachine(ArrivalsMachine):
         assert len(rows) == self.scheduler.num_running
         for lane in range(self.num_lanes):
             here = sum(number == lane for number, _ in rows)
-            assert here <= MAX_ROWS
+            assert here <= MAX_ROWS + self.max_paused_rows
             assert self.scheduler.num_beside(lane) == len(rows) - here
         assert self.scheduler.num_busy == len(self.in_flight.keys() | self.scoring.keys())
 
@@ -241,3 +242,13 @@ class SelfEncodingLanes(LaneMachine):
 
 SelfEncodingLanes.TestCase.settings = LaneMachine.TestCase.settings
 TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)
+
+
+class PausingLanes(LaneMachine):
+    """The same with rows for background requests, which step now and then."""
+
+    max_paused_rows = MAX_ROWS
+
+
+PausingLanes.TestCase.settings = LaneMachine.TestCase.settings
+TestPausingLanes = pytest.mark.timeout(300)(PausingLanes.TestCase)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.batching.row_shares import RowShares
 from service.batching.scheduler import Scheduler
 from service.domain.plan import RunnerLimits
+from service.domain.requests import SearchOptions
 from tests.fake_runner import FakeRunner, encoded_source
 from tests.searches import entries_of, search
 from tests.unit.service.batching.entries import make_entry
@@ -16,22 +19,25 @@ from tests.unit.service.batching.entries import make_entry
 MAX_ROWS = 64
 HALF = MAX_ROWS // 2
 LIMITS = RunnerLimits(MAX_ROWS, 512, 512, top_k=2, vocab_size=100)
+PAUSING = dataclasses.replace(LIMITS, max_paused_rows=MAX_ROWS)
 
 
 class Lane:
     """A scheduler that encodes ahead, and a runner with endless answers, as its loop uses them."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: RunnerLimits = LIMITS) -> None:
         self.scheduler = Scheduler(
-            [LIMITS], bos_id=2, eos_id=3, encode_token_budget=512, encodes_ahead=True
+            [limits], bos_id=2, eos_id=3, encode_token_budget=512, encodes_ahead=True
         )
-        self.runner = FakeRunner(LIMITS, lambda source_ids: [5] * source_ids[0])
+        self.runner = FakeRunner(limits, lambda source_ids: [5] * source_ids[0])
 
-    def send(self, client: str, count: int, steps: int = 10, client_id: str = "") -> list[int]:
+    def send(
+        self, client: str, count: int, steps: int = 10, client_id: str = "", beam_size: int = 1
+    ) -> list[int]:
         """Add requests; returns their ids."""
+        options, most = SearchOptions(beam_size=beam_size), max(100, steps)
         requests = [
-            search([steps], client=client, client_id=client_id, max_new_tokens=100)
-            for _ in range(count)
+            search([steps], options, most, client=client, client_id=client_id) for _ in range(count)
         ]
         self.scheduler.add(requests)
         return [request.id for request in requests]
@@ -45,6 +51,10 @@ class Lane:
             plan = self.scheduler.schedule(0.0).plan
             if plan is not None:
                 self.scheduler.update(self.runner.execute(plan), 0.0)
+
+    def is_done(self, request_ids: list[int]) -> bool:
+        """Whether requests have finished."""
+        return not entries_of(self.scheduler).keys() & set(request_ids)
 
     def num_rows(self, request_ids: list[int]) -> int:
         """Number of rows of requests."""
@@ -98,6 +108,94 @@ def test_senders_with_as_many_requests_fill_all_rows(num_clients: int, each: int
     sent = [lane.send(f"client {number}", each) for number in range(num_clients)]
     lane.step(4)
     assert sum(map(lane.num_rows, sent)) == MAX_ROWS
+
+
+greedy_senders = st.lists(
+    st.tuples(st.sampled_from([1, 4, 5, 32, MAX_ROWS]), st.integers(1, 40), st.integers(1, 400)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(greedy_senders, st.integers(0, 150), st.integers(1, 16))
+@settings(max_examples=25, deadline=None)
+def test_whatever_one_sends_others_have_rows_and_time(
+    calls: list[tuple[int, int, int]], num_steps: int, num_others: int
+) -> None:
+    """A sentence of each other takes the steps that it needs, and few to be encoded and join."""
+    lane = Lane(PAUSING)
+    for beam_size, count, steps in calls:
+        lane.send("one", count, steps, beam_size=beam_size)
+    lane.step(num_steps)
+    for _ in range(3):
+        others = [lane.send(f"other {n}", 1) for n in range(num_others)]
+        lane.step(10 + 4)
+        assert all(map(lane.is_done, others))
+
+
+def test_beside_many_others_wide_beams_take_an_eighth_of_the_time() -> None:
+    lane = Lane(PAUSING)
+    for n in range(16):
+        lane.send(f"other {n}", 1, steps=400)
+    lane.send("one", 3, steps=400, beam_size=MAX_ROWS)
+    lane.step(10)
+    lane.runner.plans.clear()
+    lane.step(300)
+    rows = [plan.num_rows for plan in lane.runner.plans]
+    assert set(rows) == {16, 16 + MAX_ROWS}
+    background = MAX_ROWS * rows.count(16 + MAX_ROWS)
+    assert background / sum(rows) == pytest.approx(1 / 8, abs=0.02)
+
+
+def test_half_of_the_senders_get_half_of_the_time_in_the_background() -> None:
+    lane = Lane(PAUSING)
+    lane.send("other", 1, steps=400)
+    lane.send("one", 3, steps=400, beam_size=MAX_ROWS)
+    lane.step(10)
+    lane.runner.plans.clear()
+    lane.step(390)
+    rows = [plan.num_rows for plan in lane.runner.plans]
+    background = MAX_ROWS * rows.count(1 + MAX_ROWS)
+    assert background / sum(rows) == pytest.approx(1 / 2, abs=0.1)
+
+
+def test_a_beam_in_the_background_ends_while_others_never_pause() -> None:
+    lane = Lane(PAUSING)
+    others = {n: lane.send(f"other {n}", 1) for n in range(16)}
+    lane.step()
+    beams = [lane.send("one", 1, steps=20, beam_size=MAX_ROWS) for _ in range(3)]
+    for _ in range(3 * 20 * 40):
+        lane.step()
+        for n, sent in others.items():
+            if lane.is_done(sent):
+                others[n] = lane.send(f"other {n}", 1)
+        if all(map(lane.is_done, beams)):
+            return
+    raise AssertionError("the beams never end")
+
+
+def test_a_sender_that_is_alone_again_pauses_no_longer() -> None:
+    lane = Lane(PAUSING)
+    beam = lane.send("one", 1, steps=400, beam_size=MAX_ROWS)
+    lane.step(2)
+    lane.send("other", 1)
+    lane.step(20)
+    lane.runner.plans.clear()
+    lane.step(100)
+    assert [plan.num_rows for plan in lane.runner.plans[-30:]] == [MAX_ROWS] * 30
+    assert not lane.is_done(beam)
+
+
+def test_those_who_wait_aside_let_others_pass_when_they_were_alone() -> None:
+    """A sender's requests step aside, and the others leave: the next of others still pass."""
+    lane = Lane(PAUSING)
+    lane.send("other", 1, steps=10)
+    lane.step()
+    lane.send("one", 300, steps=400)
+    lane.step(100)
+    others = lane.send("other", 1)
+    lane.step(14)
+    assert lane.is_done(others)
 
 
 @given(

@@ -8,19 +8,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from service.batching.output import Schedule
-from service.batching.records import EngineRequest
+from service.batching.records import EngineRequest, RequestEntry
 from service.domain.plan import StepPlan
 from service.errors import InternalError
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine
-from tests.searches import moody_runner, outputs_foreseen, rows_of
+from tests.searches import entries_of, moody_runner, outputs_foreseen, rows_of
 
 
 class SearchMachine(ArrivalsMachine):
     """One scheduler with steps one after another, which may fail."""
 
+    max_paused_rows = 0
+
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler, self.runner = moody_runner(MAX_ROWS)
+        paused = self.max_paused_rows
+        self.scheduler, self.runner = moody_runner(MAX_ROWS, max_paused_rows=paused)
+        self.num_rows = MAX_ROWS + paused
 
     @rule(times=st.integers(1, 6))
     def step(self, times: int) -> None:
@@ -54,7 +58,10 @@ class SearchMachine(ArrivalsMachine):
             # A step brings no more candidates than those who run need; nothing stays of the rest.
             if all(job.request.options == SEARCHES[0] for job in self.running()):
                 assert schedule.plan.top_k == 1
-            assert len(schedule.plan.copies) <= MAX_ROWS
+            assert len(schedule.plan.copies) <= self.num_rows
+            paused = [entry for entry in self.entries() if self.pauses(entry, schedule.plan)]
+            assert schedule.plan.num_paused == sum(entry.num_rows for entry in paused)
+            assert all(entry.is_background for entry in paused), "only the background pauses"
         return schedule.plan
 
     @invariant()
@@ -62,10 +69,20 @@ class SearchMachine(ArrivalsMachine):
         running = self.running()
         rows = [row for job in running for row in rows_of(self.scheduler, job)]
         assert len(set(rows)) == len(rows), "two searches share a row"
-        assert len(rows) == self.scheduler.num_running <= MAX_ROWS
+        assert len(rows) == self.scheduler.num_running <= self.num_rows
         for job in running:
             assert len(rows_of(self.scheduler, job)) == job.request.options.beam_size
         assert self.scheduler.num_waiting == len(self.alive) - len(running), "somebody is lost"
+
+    def entries(self) -> list[RequestEntry]:
+        """Records of the requests that have rows."""
+        return [entries_of(self.scheduler)[job.id] for job in self.running()]
+
+    def pauses(self, entry: RequestEntry, plan: StepPlan) -> bool:
+        """Whether a request does not step in a plan; its rows do it together."""
+        steps = [row < plan.num_rows for row in entry.rows]
+        assert all(steps) or not any(steps)
+        return not any(steps)
 
     def running(self) -> list[EngineRequest]:
         return [job for job in self.alive if rows_of(self.scheduler, job)]
@@ -81,3 +98,13 @@ class SearchMachine(ArrivalsMachine):
 
 SearchMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 TestSearches = pytest.mark.timeout(300)(SearchMachine.TestCase)
+
+
+class PausingSearchMachine(SearchMachine):
+    """The same with rows for background requests, which step now and then."""
+
+    max_paused_rows = MAX_ROWS
+
+
+PausingSearchMachine.TestCase.settings = SearchMachine.TestCase.settings
+TestPausingSearches = pytest.mark.timeout(300)(PausingSearchMachine.TestCase)

@@ -35,12 +35,13 @@ def test_limits_and_memory_are_those_of_the_bundle(bundle: Bundle) -> None:
     limits = runner.limits
     assert (limits.max_rows, limits.top_k, limits.vocab_size) == (5, 8, 320)
     assert (limits.max_source_positions, limits.max_target_positions) == (64, 64)
-    # 2 layers, keys and values, 5 rows, 64 + 64 + 1 positions, width 32, 4 bytes.
-    assert runner.cache_bytes == 2 * 2 * 5 * 129 * 32 * 4 + 5 * 4
+    # 2 layers, keys and values, rows, 64 + 64 + 1 positions, width 32, 4 bytes.
+    # 10 rows: 5, and as many in the background.
+    assert runner.cache_bytes == 2 * 2 * 10 * 129 * 32 * 4 + 10 * 4
     limited = with_limits(bundle, max_source_positions=9, max_target_positions=7)
     shorter = OnnxRunner(limited, max_rows=5, intra_op_threads=1)
     assert (shorter.limits.max_source_positions, shorter.limits.max_target_positions) == (9, 7)
-    assert shorter.cache_bytes == 2 * 2 * 5 * 17 * 32 * 4 + 5 * 4
+    assert shorter.cache_bytes == 2 * 2 * 10 * 17 * 32 * 4 + 10 * 4
 
 
 def test_the_last_position_of_both_sides_can_be_used(bundle: Bundle) -> None:
