@@ -47,7 +47,7 @@ def begun(num_steps: int = 1) -> FakeRunner:
         (plan([20, 30, BOS], [1, 1, 0]), "row 2 steps before it was encoded"),
         (plan([20, 30, BOS, BOS], [1, 1, 0, 0]), "4 rows are too many"),
         (plan([20, 30], [1]), "differ in length"),
-        (plan([20], [1], [EncodeItem((1,), (10, EOS))]), "row 1 does not step"),
+        (plan([20], [1], [EncodeItem((1,), (10, EOS))]), "row 1 is not in use"),
         (plan([20], [1], [EncodeItem((3,), (10, EOS))]), "there is no row 3"),
         (plan([BOS], [0], [EncodeItem((0,), (10,) * 5)]), "a source of 5 tokens"),
         (plan([30], [1], copies=[RowCopy(1, 0, 0, 2)]), "has not"),
