@@ -345,9 +345,10 @@ class Server:
         stopping = asyncio.ensure_future(self._registry.stop())
         await asyncio.wait({stopping}, timeout=_LAST_STEP_SECONDS)
         if not stopping.done():
-            _log.error("a step did not end in time: it is left behind")
             for model in self._registry.lifecycles.values():
                 model.abandon()
+            if self.failed_models:
+                _log.error("a step did not end in time: it is left behind")
         await stopping
 
     async def _stop_listening(self, seconds: float) -> None:
