@@ -185,7 +185,7 @@ async def test_a_start_that_fails_stops_engines_that_started(tokenizer: Tokenize
     await models[1].engine.start()  # an engine starts once
     with pytest.raises(AssertionError, match="starts once"):
         await Server(settings, Registry(models), metrics).start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for model in models:
             await model.engine.wait_until_ended()
 
