@@ -363,7 +363,7 @@ async def test_patterns_of_languages_are_compiled_in_a_thread(
         return compiled(pattern, flags)
 
     prepared._prepared.clear()
-    for cache in (patterns.foreign_words, dates._pattern, dates._days_patterns):
+    for cache in (patterns._words_beside, dates._pattern, dates._days_patterns):
         cache.cache_clear()
     monkeypatch.setattr(re, "compile", compile_here)
     dated = "On Monday 5 May two dogs ran."
