@@ -225,7 +225,7 @@ async def test_a_follower_that_took_over_can_be_cancelled(tokenizer: Tokenizer) 
 
 
 async def test_a_follower_keeps_its_own_deadline(tokenizer: Tokenizer) -> None:
-    # Its time stands still, so that the deadline does not pass on arrival.
+    # The clock stands still, so that the deadline does not pass on arrival.
     async with caching(tokenizer, clock=Clock()) as made:
         leader = await blocked(made, "A dog.")
         deadline = made.engine.now() + 0.02
