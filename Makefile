@@ -31,6 +31,10 @@ docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
 onnxruntime := $(shell sed -n 's/^onnxruntime==//p' constraints.txt)
 stand_in := $(venv)/stand-in
+# The long files are collected first: in order of length they would be the last, and alone.
+# `make check-manifests` runs those that need other projects' checkers.
+test = $(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+    --ignore tests/containers/static
 
 # The tests start hundreds of processes: an environment that forbids bytecode doubles their start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -39,7 +43,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import test-batch test-cache test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-scale bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
+.PHONY: help audit serve test test-busy test-import test-batch test-cache test-benchmarks check check-manifests test-clients test-dist test-page test-stand-in test-containers image image-gpu proto docs bench bench-engine bench-scale bench-full bench-overload soak faults fuzz kept release venv venv-service test-service check-service lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -48,10 +52,10 @@ serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.
 	@$(venv)/bin/dragoman serve $(ARGS)
 
 test: $(venv)/.dev  ## run the tests
-	@# The long files are collected first: in order of length they would be the last, and alone.
-	@# `make check-manifests` runs those that need other projects' checkers.
-	$(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
-	    --ignore tests/containers/static $(ARGS)
+	$(test) $(ARGS)
+
+test-busy: $(venv)/.dev  ## run the tests on a busy machine: two processes compute, a third one allocates memory
+	$(python) -m tests.busy $(test) --timeout 1200 $(ARGS)
 
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
 	$(python) -m pytest -m long -rP --timeout 900 tests/long/import tests/parity/test_multilingual.py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from typing import Annotated
 
@@ -10,6 +11,12 @@ from typing import Annotated
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # gRPC's core writes to standard error by itself; the commands print their own messages.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+if sys.argv[1:2] == ["serve"]:
+    # Before the other imports, which take seconds on a busy machine.
+    from service.common.signals import end_at_signals
+
+    end_at_signals()
 
 import typer
 

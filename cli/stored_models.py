@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import ended_by_sigterm
 from service.errors import StartupError
 
 if TYPE_CHECKING:
@@ -98,20 +97,17 @@ def _pull(pairs: Sequence[str], directory: Path | None, models_url: str) -> None
         environment["DRAGOMAN_MODELS_URL"] = models_url
     # -P: no module of the directory that the server was started in.
     command = [sys.executable, "-P", "-m", "cli.main", "pull", *pairs]
-    with (
-        ended_by_sigterm(),
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        last = ""
+    last = ""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
         try:
+            assert process.stdout is not None
             for line in process.stdout:
                 last = line.strip() or last
                 _log.info(line.rstrip())

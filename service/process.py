@@ -6,12 +6,11 @@ import asyncio
 import logging
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from service.common import descriptors
+from service.common import signals, temporary_folders
 from service.errors import InternalError, StartupError
 from service.observability import logs
 from service.server import Server
@@ -33,6 +32,7 @@ def run(make_server: Callable[[], Server]) -> NoReturn:
     Args:
         make_server: makes the server when the event loop runs.
     """
+    signals.end_if_asked()
     sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def serve_and_exit() -> NoReturn:
@@ -43,6 +43,7 @@ def run(make_server: Callable[[], Server]) -> NoReturn:
             _log.critical(str(exc))
             status = 1
         logs.close()
+        temporary_folders.remove_all()
         # Returning would wait for threads, which may still work on a text for a long time.
         os._exit(status)
 
@@ -70,7 +71,7 @@ async def serve(server: Server) -> None:
     stopping = asyncio.ensure_future(asked.wait())
     starting = asyncio.ensure_future(server.start())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
+    if asked.is_set() and not (starting.done() and starting.exception() is None):
         starting.cancel()
         await asyncio.wait({starting}, timeout=_END_SECONDS)
         _log.info("stopped before it served")
@@ -111,21 +112,11 @@ class _AcceptErrors:
 
 def _handle_signals(server: Server, asked: asyncio.Event) -> None:
     """Set `asked` at a signal to stop, cut the drain short at the next one, reload at SIGHUP."""
-    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    had_terminal = descriptors.has_terminal() and not outlives_terminal
 
     def on_stop() -> None:
         if asked.is_set():
             server.cut_drain_short()
         asked.set()
 
-    def on_hangup() -> None:
-        if had_terminal and not descriptors.has_terminal():
-            on_stop()
-        else:
-            server.reload_changed()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_stop)
-    loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    handle = asyncio.get_running_loop().add_signal_handler
+    signals.handle_signals(on_stop, server.reload_changed, handle)

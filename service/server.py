@@ -103,14 +103,13 @@ class Server:
         self._endpoint: MetricsEndpoint | None = None
         self._health = HealthService((SERVICE,), _MAX_WATCHES)
         self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
-        glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
         path = Path(settings.glossary_store) if settings.glossary_store else None
         self._documents = DocumentWorkers(
             DOCUMENT_LIMITS, WorkerLimits.of(settings), metrics.documents, readers
         )
         self._backend = Backend(
             metrics,
-            glossaries,
+            GlossaryFiles.of(settings.glossary, settings.glossary_dir),
             GlossaryStore(path),
             self._documents,
             TranslationMemories(settings.memory_store),
@@ -345,9 +344,10 @@ class Server:
         stopping = asyncio.ensure_future(self._registry.stop())
         await asyncio.wait({stopping}, timeout=_LAST_STEP_SECONDS)
         if not stopping.done():
-            _log.error("a step did not end in time: it is left behind")
             for model in self._registry.lifecycles.values():
                 model.abandon()
+            if self.failed_models:
+                _log.error("a step did not end in time: it is left behind")
         await stopping
 
     async def _stop_listening(self, seconds: float) -> None:

@@ -102,7 +102,7 @@ class Places:
         self.in_background.append(in_background)
         place = self.places[path]
         place.is_opening.set()
-        assert place.may_open.wait(30)
+        assert place.may_open.wait(60)
         if place.error is not None and place.num_errors != 0:
             if place.num_errors is not None:
                 place.num_errors -= 1

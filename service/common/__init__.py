@@ -1,1 +1,1 @@
-"""Tools that are independent of translation: fairness, threads, SQLite, descriptors, portions."""
+"""Tools that are independent of translation: fairness, threads, SQLite, descriptors, signals."""

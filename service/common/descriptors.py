@@ -1,4 +1,4 @@
-"""File descriptors: standard streams, terminal, the limit of the process, a warning near it."""
+"""File descriptors: standard streams, the limit of the process, a warning near it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ def open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:  # Python sets it to None if standard error is closed
         sys.stderr = os.fdopen(2, "w", closefd=False)
-
-
-def has_terminal() -> bool:
-    """Whether the process has an open terminal, which sends SIGHUP when it is closed."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 def raise_limit(num_calls: int) -> None:

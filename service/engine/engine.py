@@ -186,7 +186,8 @@ class Engine:
         """End the remaining requests once the step in flight has ended, and close the runner.
 
         A step that takes longer than `timeout_seconds` counts as hung. It is abandoned together
-        with its runner, everything else ends, and the engine counts as failed.
+        with its runner, everything else ends, and the engine counts as failed. Without a step, the
+        runner ended late, as on a busy machine: it is abandoned as well, which is no failure.
         """
         if self._state is _State.NEW:  # its thread runs just long enough to close the runner
             self._start_steps()
@@ -197,18 +198,22 @@ class Engine:
             async with asyncio.timeout(timeout_seconds):
                 await self._ended.wait()
         except TimeoutError:
-            logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
+            if self._generations:
+                logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
             self.abandon()
         if not self._was_left:
             await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
-        """Abandon a step that hangs, and its runner. All requests end; the engine has failed."""
+        """Abandon a step that hangs, and its runner. All requests end; the engine has failed.
+
+        An engine without work that is being stopped has not.
+        """
         if self._ended.is_set():
             return
         self._was_left = True
         self._steps.abandon()
-        self._end(failed=True)
+        self._end(failed=self._state is not _State.STOPPED or bool(self._generations))
 
     def pulse(self) -> EngineProgress | None:
         """The engine's progress; None while it has no work.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import logging
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import PublicKeyAlgorithmOID
 
+from service.common.temporary_folders import temporary_folder
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
@@ -103,8 +103,8 @@ class TlsMaterial:
         # A resumed session would pass by a certificate that was replaced since.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        with tempfile.TemporaryDirectory(prefix="dragoman-tls-") as folder:  # mode 0700
-            chain, key = Path(folder, "chain"), Path(folder, "key")
+        with temporary_folder("dragoman-tls-") as folder:
+            chain, key = folder / "chain", folder / "key"
             chain.write_bytes(self.chain)
             key.write_bytes(self.key)
             context.load_cert_chain(chain, key, password=_no_password)

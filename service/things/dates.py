@@ -196,6 +196,13 @@ def date_names(text: str, language: str) -> Iterator[DateName]:
         yield DateName(span, int(number), is_short, tuple(days))
 
 
+def compile_patterns(language: str) -> None:
+    """Compile the patterns of a language in which dates are read."""
+    language = primary_subtag(language)
+    _pattern(language)
+    _days_patterns(language)
+
+
 def is_month(number: int) -> bool:
     """Whether the number of a name is one of a month."""
     return number >= _DAYS_OF_WEEK

@@ -322,12 +322,14 @@ def added_letters(text: str, language: str) -> re.Pattern[str] | None:
     return words if words.search(text) else None
 
 
-@functools.lru_cache(64)
 def foreign_words(language: str) -> re.Pattern[str] | None:
     """The pattern of words in scripts that a language lacks; None if its scripts are unknown."""
     own = scripts_of(language)
-    if not own:
-        return None
+    return _words_beside(own) if own else None
+
+
+@functools.cache
+def _words_beside(own: tuple[str, ...]) -> re.Pattern[str]:
     used = {*own, _WIDE} if _WRITE_WIDE.intersection(own) else own
     others = "".join(ranges for script, ranges in _RANGES.items() if script not in used)
     marks = "\u0300-\u036f\u200c\u200d\u30fb"

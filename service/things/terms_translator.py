@@ -29,6 +29,7 @@ from service.things.joined_results import (
 )
 from service.things.part_windows import windows_of
 from service.things.plain_checks import with_warnings, without_privates
+from service.things.prepared import prepare
 from service.things.scanned import TermRules
 from service.things.sentence_repair import SentenceRepair
 from service.things.spacing import without_invented_spaces
@@ -73,6 +74,7 @@ class TermsTranslator(Stage):
         """Translate all texts; see `LinkedTranslator.translate`."""
         options = options or TranslateOptions()
         rules = _fitting(self._rules, options)
+        await prepare(rules.source, rules.target)
         size = sum(map(len, texts))
         scanned = size > _SCAN_CHARACTERS or await _any_may_need_care(texts, rules)
         if not scanned or size > self._limits.max_request_characters:
@@ -105,6 +107,7 @@ class TermsTranslator(Stage):
         options = options or TranslateOptions()
         options.check_streamable()
         rules = _fitting(self._rules, options)
+        await prepare(rules.source, rules.target)
         self._limits.check_length("content", len(text))
         [length] = await normalised_lengths([text])  # of all: the stage below gets some at a time
         self._limits.check_length("content", length, NORMALISED)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model.bundle.bundle import Bundle
+from service.common.temporary_folders import temporary_folder
 
 # Can be written in containers without a folder for temporary files.
 _SHARED_MEMORY = "/dev/shm"
@@ -50,14 +51,10 @@ def folder_of_packed_weights(bundle: Bundle) -> Iterator[Path | None]:
         folder = None
         if (parent := parent_with_room(bundle)) is not None:
             with contextlib.suppress(OSError):  # no folder can be made there after all
-                folder = made.enter_context(
-                    tempfile.TemporaryDirectory(
-                        prefix="dragoman-", dir=parent, ignore_cleanup_errors=True
-                    )
-                )
+                folder = made.enter_context(temporary_folder("dragoman-", parent))
         if folder is None:
             _log.warning(
                 "each session of %s has weights of its own: no folder for temporary files has room "
                 "for a copy that they share", bundle.name,
             )  # fmt: skip
-        yield None if folder is None else Path(folder)
+        yield folder

@@ -185,7 +185,7 @@ async def running(
     """Run a server of `registry`'s models in this process, which must not block the event loop."""
     async with (
         Server(settings, registry, metrics, readers) as server,
-        AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client,
+        AsyncClient(f"127.0.0.1:{server.port}", timeout=250) as client,
     ):
         with unblocked():
             yield Running(server, client, metrics, registry)

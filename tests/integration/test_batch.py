@@ -44,6 +44,7 @@ async def test_two_servers_and_one_that_is_away(
 async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     source: Path, bundle_path: Path, tmp_path: Path
 ) -> None:
+    source.write_text(source.read_text() * 10)  # so that it is killed before its end
     output = tmp_path / "out.txt"
     command = (source, "--output", output, "--bundle", bundle_path, "--part-rows", "20")
     process = await dragoman("batch", *command, stderr=asyncio.subprocess.PIPE)
@@ -58,7 +59,7 @@ async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     status, _, errors = await done("batch", *command)
     assert status == 0, errors
     assert f"going on after {num_kept} rows" in errors
-    assert output.read_bytes().count(b"\n") == len(ROWS)
+    assert output.read_bytes().count(b"\n") == 10 * len(ROWS)
     assert (await done("batch", *command))[1] == f"{output}: is complete already\n"
 
 

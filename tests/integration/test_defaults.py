@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from pathlib import Path
@@ -17,33 +16,14 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from service.settings import Settings
 from tests.integration.keyed import KeyFile
+from tests.integration.listening import listening
 from tests.integration.servers import ServerProcess, page, server_process
 from tests.otlp_receiver import grpc_receiver
 
 # 127.0.0.1, as /proc/net/tcp has it, and as tcp6 has it for gRPC.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
-LISTENS = "0A"
 WORD = "Xylophon"  # of every text here
 UNKNOWN_KEY = "drg_0123456789abcdef_" + "A" * 43
-
-
-def listening(pids: list[int]) -> list[str]:
-    """The addresses, in hexadecimal, on which some processes listen for TCP or UDP."""
-    held = set()
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                held.add(os.readlink(descriptor))
-            except FileNotFoundError:  # closed meanwhile
-                continue
-    found = []
-    for protocol in ("tcp", "tcp6", "udp", "udp6"):
-        for line in Path(f"/proc/net/{protocol}").read_text(encoding="ascii").splitlines()[1:]:
-            fields = line.split()
-            is_open = fields[3] == LISTENS or protocol.startswith("udp")
-            if is_open and f"socket:[{fields[9]}]" in held:
-                found.append(fields[1])
-    return found
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

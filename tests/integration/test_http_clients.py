@@ -220,8 +220,10 @@ async def test_slow_clients_are_disconnected() -> None:
         (whole, b"HTTP/1.1 200"),
         (raw_post(TRANSLATE, b"{", length=10), b"HTTP/1.1 408"),
     ):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(data)
+        # Sent before the server, which is in this thread, begins to measure.
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(data)
+        reader, writer = await asyncio.open_connection(sock=connection)
         answer = b""
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(2**16):

@@ -104,7 +104,7 @@ async def test_keys_are_made_listed_and_revoked_by_commands(
         assert await stub.Translate(request(), metadata=by_bearer(key))
         status, output = await command_line("keys", "revoke", "me", *keys_of)
         assert status == 0, output
-        async with asyncio.timeout(30):  # the server looks by itself
+        async with asyncio.timeout(60):  # the server looks by itself
             while server.metric("dragoman_keys"):
                 await asyncio.sleep(0.05)
         code, _, _ = await failure(stub.Translate(request(), metadata=by_bearer(key)))

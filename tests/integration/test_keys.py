@@ -255,7 +255,7 @@ async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
     async with serving(runner, tokenizer, file) as (server, stub):
         series = len((await server.scrape()).splitlines())
         started = time.monotonic()
-        for number in range(0, 2000, 100):
+        for number in range(0, 500, 100):
             calls = [
                 stub.Translate(request(), metadata=by_bearer(f"wrong-{number + each}"))
                 for each in range(100)
@@ -268,7 +268,7 @@ async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
         assert {line.getMessage() for line in lines} == {"unauthenticated calls"}
         assert "wrong" not in caplog.text
         refused = {"method": "Translate", "code": "UNAUTHENTICATED"}
-        assert server.metric("dragoman_requests_total", **refused) == 2000
+        assert server.metric("dragoman_requests_total", **refused) == 500
         assert len((await server.scrape()).splitlines()) < series + 60
 
 

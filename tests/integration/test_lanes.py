@@ -59,7 +59,7 @@ def various_texts(count: int) -> list[str]:
     return [" ".join(sentence() for _ in range(chance.choice((1, 1, 2)))) for _ in range(count)]
 
 
-TEXTS = various_texts(6)
+TEXTS = various_texts(4)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ async def running_calls(
     ]
     pairs = [pb.ScorePair(source_text=one, translated_text=two) for one, two in MANY_PAIRS]
     scores = [
-        stub.Score(pb.ScoreRequest(pairs=pairs), metadata=metadata("scores")) for _ in range(16)
+        stub.Score(pb.ScoreRequest(pairs=pairs), metadata=metadata("scores")) for _ in range(12)
     ]
     for stream in streams:
         await stream.read()

@@ -106,5 +106,5 @@ def as_grpcurl(arguments: list[str], address: str) -> dict[str, Any]:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             f"/{service}/{method}"
         )
-        response.ParseFromString(call(request.SerializeToString(), timeout=30))
+        response.ParseFromString(call(request.SerializeToString(), timeout=60))
         return json_format.MessageToDict(response)

@@ -250,9 +250,7 @@ async def rude_server() -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def closed_port() -> AsyncIterator[int]:
-    async with silent_server() as port:
-        pass
-    yield port
+    yield 1  # which nobody is given
 
 
 @pytest.mark.parametrize("store", [silent_server, rude_server, closed_port])
@@ -266,7 +264,7 @@ async def test_calls_go_on_without_the_store(
             for _ in range(3):
                 batch = await made.client.translate(TEXTS, source="en", target="de")
                 assert not [each.error for each in batch.translations if each.error]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while "can't be used" not in caplog.text:
                     await asyncio.sleep(0.01)
     lines = [each for each in caplog.records if each.name == "dragoman.cache"]

@@ -14,6 +14,7 @@ from service.settings import shipped_models
 from tests.client_errors import error_of, refused
 from tests.factories import export_source, random_model, tiny_config
 from tests.integration.servers import (
+    NO_HURRY,
     Running,
     done,
     needs_two_cores,
@@ -168,8 +169,8 @@ async def test_two_models_with_a_process_each_serve_a_pivot_from_the_command_lin
     models = [
         argument for path in (*shipped_models(), german_french) for argument in ("--model", path)
     ]
-    async with server_process(*models, "--pivot-languages", "de") as server:
-        pair = ("--server", server.address, "--from", "en", "--to", "fr")
+    async with server_process(*models, "--pivot-languages", "de", *NO_HURRY) as server:
+        pair = ("--server", server.address, "--from", "en", "--to", "fr", "--timeout", "250")
         status, output, _ = await done("translate", *pair, "A dog is running.")
         assert (status, output.count("\n")) == (0, 1)
         server.terminate()

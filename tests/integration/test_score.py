@@ -225,7 +225,7 @@ async def test_a_graph_that_was_written_over_fails_scores_alone(
 
 async def test_the_threaded_client_scores_too(server: Running) -> None:
     def ask() -> list[float]:
-        with Client(server.address, timeout=30) as client:
+        with Client(server.address, timeout=60) as client:
             return [score.log_probability for score in client.score(PAIRS).scores]
 
     expected = [score.log_probability for score in (await server.client.score(PAIRS)).scores]

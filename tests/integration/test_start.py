@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import urllib.error
 from pathlib import Path
@@ -22,8 +23,11 @@ from service.errors import StartupError
 from service.models.registry import Registry
 from service.observability.metrics import ServerMetrics
 from service.server import Server
+from tests.integration import signalled_start
+from tests.integration.listening import ports_of
 from tests.integration.servers import (
     any_ports,
+    command_environment,
     dragoman,
     fake_runner,
     page,
@@ -88,6 +92,7 @@ async def test_while_models_load_health_says_so_and_calls_are_refused(
     await server.drain()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_models_that_can_t_be_loaded_free_the_metrics_port() -> None:
     def fail() -> Registry:
         raise StartupError("no such bundle")
@@ -95,24 +100,80 @@ async def test_models_that_can_t_be_loaded_free_the_metrics_port() -> None:
     server = Server(any_ports(), fail, ServerMetrics())
     with pytest.raises(StartupError, match="no such bundle"):
         await server.start()
-    with socket.socket() as again:
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        again.bind(("127.0.0.1", server.metrics_port))
+    assert server.metrics_port
+    assert server.metrics_port not in ports_of(os.getpid())
 
 
-async def test_a_signal_while_models_load_ends_the_server_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "bundle.json")  # which takes for ever to be read
-    process = await dragoman(
-        *("serve", "--port", "0", "--metrics-port", "0", "--model", tmp_path),
+EARLY = {"import:'typer'", "import:'service.observability.logs'"}  # before there is a log
+MOMENTS = (
+    *sorted(EARLY),
+    "import:'grpc'",
+    "socket.bind:127.0.0.1",
+    "open:bundle.json",
+    "subprocess.Popen:service.worker",
+    "log:loaded",
+)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_signal_before_it_serves_ends_the_server_at_once(
+    moment: str, bundle_path: Path, tmp_path: Path
+) -> None:
+    """Also one whose models take forever to be loaded, and nothing stays behind."""
+    status, log = await started(f"SIGTERM:{moment}", model=bundle_path, temporary=tmp_path)
+    assert status == 0
+    assert log[-1:] == ([] if moment in EARLY else ["stopped before it served"])
+    assert [*tmp_path.iterdir()] == []
+
+
+async def test_ctrl_c_before_it_serves_ends_the_server_too(
+    bundle_path: Path, tmp_path: Path
+) -> None:
+    """A signal to replace models that are not loaded yet is none to end."""
+    moments = "SIGHUP:import:'typer'", "SIGINT:import:'cli.serve'"
+    status, _ = await started(*moments, model=bundle_path, temporary=tmp_path)
+    assert status == 0
+
+
+async def test_a_signal_while_it_begins_to_serve_drains_it(
+    bundle_path: Path, tmp_path: Path
+) -> None:
+    status, log = await started("SIGTERM:log:serving", model=bundle_path, temporary=tmp_path)
+    assert (status, log[-3:]) == (0, ["serving", "draining", "stopped"])
+
+
+async def started(*moments: str, model: Path, temporary: Path) -> tuple[int | None, list[str]]:
+    """The exit status and the messages of a server that gets signals while it starts."""
+    options = ("--port", "0", "--metrics-port", "0", "--model", str(model))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, signalled_start.__file__, *moments, "serve", *options),
+        env={**command_environment(), "TMPDIR": str(temporary)},
         stderr=asyncio.subprocess.PIPE,
     )
-    with await asyncio.to_thread((tmp_path / "bundle.json").open, "wb"):  # it is being read
-        process.terminate()
+    try:
         _, log = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode, [json.loads(line)["message"] for line in log.splitlines()]
+
+
+async def test_a_signal_while_models_are_pulled_ends_the_server(tmp_path: Path) -> None:
+    with socket.socket() as mirror:  # which never answers
+        mirror.bind(("127.0.0.1", 0))
+        mirror.listen()
+        mirror.setblocking(False)
+        process = await dragoman(
+            *("serve", "en-de", "--pull", "--models-dir", tmp_path / "models"),
+            *("--models-url", f"http://127.0.0.1:{mirror.getsockname()[1]}"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        connection, _ = await asyncio.get_running_loop().sock_accept(mirror)
+        with connection:
+            process.terminate()
+            _, log = await process.communicate()
     assert process.returncode == 0
-    assert [json.loads(line)["message"] for line in log.splitlines()] == [
-        "stopped before it served"
-    ]
+    assert b"stopped before it served" in log
 
 
 async def test_a_start_that_fails_stops_engines_that_started(tokenizer: Tokenizer) -> None:
@@ -124,7 +185,7 @@ async def test_a_start_that_fails_stops_engines_that_started(tokenizer: Tokenize
     await models[1].engine.start()  # an engine starts once
     with pytest.raises(AssertionError, match="starts once"):
         await Server(settings, Registry(models), metrics).start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for model in models:
             await model.engine.wait_until_ended()
 

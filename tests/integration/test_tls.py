@@ -132,7 +132,7 @@ async def test_a_new_certificate_serves_and_no_call_fails(
         tls = Tls(str(folder.ca))
         server = running.server
         ports = (server.port, server.http_port, server.metrics_port)
-        async with AsyncClient(running.address, timeout=10, tls=tls) as old:
+        async with AsyncClient(running.address, timeout=60, tls=tls) as old:
             for _ in range(3):
                 serial = folder.issue()
                 for port in ports:
@@ -191,7 +191,7 @@ async def test_connections_without_a_handshake_leave_nothing(
                 writer.write(data)
                 writer.write_eof()
                 with contextlib.suppress(ConnectionError):
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(60):
                         await reader.read()
                 writer.close()
         assert await translation(running, Tls(str(folder.ca))) == TEXT
@@ -290,7 +290,7 @@ async def test_the_synchronous_client_speaks_tls(
     async with secure(folder, tokenizer, mutual=True) as running:
 
         def call() -> str:
-            with Client(running.address, timeout=10, tls=folder.client()) as client:
+            with Client(running.address, timeout=60, tls=folder.client()) as client:
                 return client.translate([TEXT], source="en", target="de").translations[0].text
 
         assert await asyncio.to_thread(call) == TEXT

@@ -56,9 +56,9 @@ def test_one_at_a_time_holds_the_lock_of_a_pair(tmp_path: Path) -> None:
     with store.locked("en-de", lambda: None), store.locked("en-fr", lambda: None):
         second = threading.Thread(target=enter)
         second.start()
-        assert waits.wait(30)
+        assert waits.wait(60)
         assert not entered.is_set()
-    second.join(30)
+    second.join(60)
     assert entered.is_set()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -75,13 +76,14 @@ async def caching(
     revision: str = "1",
     max_rows: int = 4,
     config: EngineConfig | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[CachedSetup]:
     """A started engine with a translator of its own cache."""
     metrics = ServerMetrics()
     cache = ResponseCache(MemoryStore(2**20), metrics, shared)
     sizes = RunnerLimits(max_rows, 64, 64, 4, tokenizer.vocab_size)
     runner = FakeRunner(sizes, echo)
-    engine = Engine.of_runner(runner, config)
+    engine = Engine.of_runner(runner, config, clock=clock)
     await engine.start()
     of_model = cache.of_model("fake", revision, tokenizer.vocab_size)
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from service.engine.engine import EngineConfig
 from service.engine.quota import AdmittedCall
 from service.errors import ResourceExhaustedError
+from service.things import dates, patterns, prepared
 from service.things.joined_results import TranslatedPart
 from service.things.number_reader import numbers_in
 from service.things.occurrences import Occurrences
@@ -345,3 +348,25 @@ async def test_a_call_with_more_sentences_than_the_queue_holds_is_taken_with_its
         results = await terms.translate([text] * 30)
         assert [result.text.count("5") for result in results] == [10] * 30
         assert setup.engine._admission.num_taken == 0
+
+
+async def test_patterns_of_languages_are_compiled_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes up to some ten milliseconds, in which the event loop would answer nobody."""
+    threads: set[str] = set()
+    compiled = re.compile
+
+    def compile_here(pattern: str, flags: int = 0) -> re.Pattern[str]:
+        if len(pattern) > 500:
+            threads.add(threading.current_thread().name)
+        return compiled(pattern, flags)
+
+    prepared._prepared.clear()
+    for cache in (patterns._words_beside, dates._pattern, dates._days_patterns):
+        cache.cache_clear()
+    monkeypatch.setattr(re, "compile", compile_here)
+    dated = "On Monday 5 May two dogs ran."
+    await stage(FakeTranslator({})).translate([dated], LINKED)
+    assert threads
+    assert threading.main_thread().name not in threads

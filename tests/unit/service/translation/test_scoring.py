@@ -134,7 +134,7 @@ class CountingScorer(FakeScorer):
 
     def prepare(self, graph: str = "scoring") -> None:
         self.num_attempts += 1
-        assert self.may_go.wait(30.0)
+        assert self.may_go.wait(60.0)
         super().prepare(graph)
 
 

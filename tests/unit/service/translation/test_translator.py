@@ -100,7 +100,7 @@ async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer)
         # gets ahead of the steps: as far as it may, and then every row is in use.
         setup.runner.hold()
         translating_all = asyncio.create_task(setup.translator.translate(texts))
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(60.0):
             while setup.engine._admission.num_taken < 128:
                 await asyncio.sleep(0)
         setup.runner.release()

@@ -263,7 +263,7 @@ async def test_graphs_for_scores_are_loaded_in_all_processes(group: Group) -> No
     assert [process.commands[-1] for process in group.processes] == [("prepare", "scoring")] * 2
     group.processes[1].failure = UnavailableError("no")
     with pytest.raises(UnavailableError):
-        await asyncio.wait_for(group.loop.prepare_scoring("scoring"), 5)
+        await asyncio.wait_for(group.loop.prepare_scoring("scoring"), 60)
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])

@@ -171,6 +171,17 @@ async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
         assert not is_alive(process.pid)
 
 
+async def test_a_process_without_work_that_ends_late_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)  # as one that gets no core
+        await engine.stop(timeout_seconds=0.1)
+        assert not engine.has_failed
+        assert not is_alive(process.pid)
+    assert not caplog.records
+
+
 async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
     async with serving() as (engine, process):
         asked = request(10, 11)

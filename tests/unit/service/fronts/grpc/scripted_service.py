@@ -58,7 +58,7 @@ class Setup:
         self.service = ScriptedService()
         self.metrics = metrics
         self.address = f"127.0.0.1:{port}"
-        self.client = AsyncClient(self.address, timeout=30, patient=False)
+        self.client = AsyncClient(self.address, timeout=60, patient=False)
 
     def count(self, code: str, method: str = "Translate") -> float:
         labels = {"method": method, "code": code}

@@ -82,34 +82,69 @@ class _Context(_NoContext):
         pass
 
 
-async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() -> None:
-    order: list[str] = []
-    num_iterations = 0
-    iterations = set()
+class _Iterations:
+    """The event loop's iterations.
 
-    def count_iterations() -> None:
-        nonlocal num_iterations
-        num_iterations += 1
-        asyncio.get_running_loop().call_soon(count_iterations)
+    Attributes:
+        with_work: those in which work was done.
+    """
 
-    async def answer(request: Any, context: _Context) -> Any:
-        order.append(current_call().client)
-        iterations.add(num_iterations)
-        ends = time.perf_counter() + 0.004  # longer than an iteration should take
+    def __init__(self) -> None:
+        self.with_work: set[int] = set()
+        self._number = 0
+        self._count()
+
+    def _count(self) -> None:
+        self._number += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def work(self) -> None:
+        """Work for longer than an iteration should take."""
+        self.with_work.add(self._number)
+        ends = time.perf_counter() + 0.004
         while time.perf_counter() < ends:
             pass
-        return pb.TranslateResponse()
 
-    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 1000)
+
+def _handler(answer: Any, parser: RequestParser) -> Any:
     original: Any = grpc.unary_unary_rpc_method_handler(
         answer, response_serializer=pb.TranslateResponse.SerializeToString
     )
-    handler = Interceptor(tracker).wrapped(SERVICE, "Translate", original)
-    count_iterations()
+    tracker = CallTracker(ServerMetrics(), parser, 1000)
+    return Interceptor(tracker).wrapped(SERVICE, "Translate", original).unary_unary
+
+
+async def test_calls_that_come_at_once_are_answered_in_turns_of_their_clients() -> None:
+    order: list[str] = []
+    iterations = _Iterations()
+
+    async def answer(request: Any, context: _Context) -> Any:
+        order.append(current_call().client)
+        iterations.work()
+        return pb.TranslateResponse()
+
+    handler = _handler(answer, RequestParser(SERVICE, {}))
     clients = ["many"] * 20 + ["one"]
-    await asyncio.gather(*(handler.unary_unary(b"", _Context(client)) for client in clients))
+    await asyncio.gather(*(handler(b"", _Context(client)) for client in clients))
     assert order.index("id:one") <= 2
-    assert len(iterations) == len(clients)
+    assert len(iterations.with_work) == len(clients)
+
+
+async def test_large_requests_that_come_at_once_are_parsed_in_turns() -> None:
+    iterations = _Iterations()
+
+    class SlowParser(RequestParser):
+        def parse(self, method: str, data: bytes) -> Any:
+            iterations.work()
+            return super().parse(method, data)
+
+    async def answer(request: Any, context: _Context) -> Any:
+        return pb.TranslateResponse()
+
+    handler = _handler(answer, SlowParser(SERVICE, {}))
+    data = pb.TranslateRequest(contents=["A dog. " * 4000]).SerializeToString()
+    await asyncio.gather(*(handler(data, _Context("many")) for _ in range(20)))
+    assert len(iterations.with_work) == 20
 
 
 @pytest.mark.parametrize(
@@ -223,7 +258,7 @@ async def test_a_call_s_line_names_client_peer_and_reason_and_metrics_no_address
         setup.service.behaviour = behaviour
         with contextlib.suppress(TranslationError):
             await setup.client.translate(["A dog."])
-    async with AsyncClient(setup.address, client_id="a-client", timeout=30) as named:
+    async with AsyncClient(setup.address, client_id="a-client", timeout=60) as named:
         await named.list_models()
     lines = [vars(record) for record in caplog.records if record.message == "call"]
     assert [line.get("reason") for line in lines] == [
@@ -339,7 +374,7 @@ async def test_causes_that_go_in_circles_end_a_call_like_others(setup: Setup) ->
     first.__context__ = second
     setup.service.behaviour = raising(first)
     with pytest.raises(TranslationError, match="first"):
-        await setup.client.translate(["a"], timeout=5.0)
+        await setup.client.translate(["a"], timeout=60.0)
 
 
 async def test_what_is_no_exception_is_not_counted_as_an_answer(setup: Setup) -> None:

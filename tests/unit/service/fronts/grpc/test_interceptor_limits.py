@@ -107,8 +107,8 @@ async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_o
     text = "a" * 1_000_000
     async with serving(max_calls=100, max_message_bytes=1_000_100) as served:
         served.service.behaviour = held = Held()
-        many = AsyncClient(served.address, client_id="many", timeout=30, patient=False)
-        few = AsyncClient(served.address, client_id="few", timeout=30, patient=False)
+        many = AsyncClient(served.address, client_id="many", timeout=60, patient=False)
+        few = AsyncClient(served.address, client_id="few", timeout=60, patient=False)
         async with many, few:
             calls = []
             for _ in range(14):
@@ -165,7 +165,7 @@ async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup:
 
 async def test_one_client_s_calls_leave_places_for_others() -> None:
     def named(name: str) -> AsyncClient:
-        return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
+        return AsyncClient(served.address, client_id=name, timeout=60, patient=False)
 
     async def is_refused(client: AsyncClient) -> None:
         await refused(client.translate(["a"]), "RESOURCE_EXHAUSTED", "calls are in progress")

@@ -78,7 +78,7 @@ async def test_many_watchers_see_every_change_and_are_let_go_on_drain(health: He
 async def test_a_watch_that_begins_while_draining_ends_at_once(health: Health) -> None:
     service, stub = health
     service.start_draining()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         seen = [response.status async for response in stub.Watch(health_pb2.HealthCheckRequest())]
     assert seen == [Status.NOT_SERVING]
 
