@@ -19,7 +19,7 @@ from service.calls.call_context import host_of
 from service.common.fairness import FairLoop
 from service.fronts.http.transfers import HttpLimits
 from service.ports.http.connection_limit import ConnectionLimit, Waiting
-from service.ports.http.request_parser import RefusedError, RequestParser
+from service.ports.http.connection_parser import ConnectionParser, RefusedError
 
 # That are kept of the next requests while one is answered.
 _MAX_AHEAD_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ class Connection(H11Protocol):
         turns: shares the time for parsing among hosts.
     """
 
-    conn: RequestParser
+    conn: ConnectionParser
     flow: _Flow
 
     def __init__(
@@ -47,7 +47,7 @@ class Connection(H11Protocol):
         turns: FairLoop,
     ) -> None:
         super().__init__(config, state, {})
-        self.conn = RequestParser(limits, self._is_over)
+        self.conn = ConnectionParser(limits, self._is_over)
         self._limits = limits
         self._limit = limit
         self._turns = turns

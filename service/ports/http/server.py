@@ -21,6 +21,7 @@ from service.errors import StartupError
 from service.fronts.http.transfers import HttpLimits
 from service.ports.http.connection import Connection
 from service.ports.http.connection_limit import ConnectionLimit, Waiting
+from service.ports.http.paths import with_origin_form
 from service.ports.tls import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._limit = ConnectionLimit(self.max_connections)
         config = Config(
-            app,
+            with_origin_form(app),
             lifespan="off",
             ws="none",
             log_config=None,

@@ -27,7 +27,7 @@ class RefusedError(h11.RemoteProtocolError):
         super().__init__(f"{field}: {problem}", error_status_hint=http_status)
 
 
-class RequestParser(h11.Connection):
+class ConnectionParser(h11.Connection):
     """The server's side of a connection, which stops when its turn is over.
 
     Args:
