@@ -104,7 +104,7 @@ def _lines(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """What each proxy has written, the first one first."""
+    """The values that proxies have written, the first one's first."""
     return [each.strip() for line in _lines(headers, name) for each in line.split(b",")]
 
 

@@ -37,7 +37,7 @@ class Attack:
         count: number of calls in all.
         connections: number of connections that the calls use in turn.
         seconds: time from the first call until those in progress are cancelled.
-        content_type: of the message, for HTTP.
+        content_type: for HTTP.
     """
 
     target: str
@@ -117,6 +117,22 @@ def _json_values() -> Attack:
     )
 
 
+_FORM = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data; boundary=x"
+_PART = b"--x\r\ncontent-disposition: form-data; name=q\r\n\r\n"
+
+
+def _body(message: bytes, content_type: str = "application/json") -> Attack:
+    """A body for LibreTranslate's API."""
+    return Attack("/translate", message, 8, 100_000, seconds=30, content_type=content_type)
+
+
+def _fields() -> Attack:
+    """Many fields that no one knows, as many as are parsed."""
+    known = pb.TranslateRequest(contents=[""] * 1000).SerializeToString()
+    return Attack("Translate", known + b"\xf8\x06\x01" * 4900, 16, 100_000, seconds=30)
+
+
 def _streams() -> Attack:
     text = _WORDS * (20_000 // len(_WORDS))
     message = pb.StreamTranslateRequest(content=text, **_LANGUAGES).SerializeToString()
@@ -191,6 +207,14 @@ ATTACKS: Mapping[str, Callable[[], Attack | RawAttack]] = {
     "detection": _detection,
     "json": _json,
     "json-values": _json_values,
+    # Just small enough to be parsed at once, and of the largest size.
+    "json-objects": lambda: _body(b'{"q":[' + b"{}," * 5_000 + b"{}]}"),
+    "json-names": lambda: _body(b"{%b}" % b",".join(b'"%d":1' % i for i in range(27_000))),
+    "form-fields": lambda: _body(b"q=b&" * 27_000, _FORM),
+    "form-escapes": lambda: _body(b"q=" + b"%41" * 4_000_000, _FORM),
+    "multipart-parts": lambda: _body((_PART + b"\r\n") * 1_000 + b"--x--\r\n", _MULTIPART),
+    "multipart-lines": lambda: _body(_PART + b"\r\n--" * 3_000_000 + b"\r\n--x--", _MULTIPART),
+    "fields": _fields,
     "streams": _streams,
     "docx-formats": _docx_formats,
     "docx-levels": _docx_levels,

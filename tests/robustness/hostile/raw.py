@@ -157,6 +157,7 @@ def _resets() -> RawAttack:
 
 
 RAW_ATTACKS: Mapping[str, Callable[[], RawAttack]] = {
+    "idle": lambda: RawAttack("http", b"", b"", at_once=1, reads=False),  # to compare with
     "chunks": _chunks,
     "chunks-front": lambda: _chunks("/translate"),
     "chunks-missing": lambda: _chunks("/nowhere"),

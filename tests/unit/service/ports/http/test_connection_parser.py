@@ -27,7 +27,7 @@ CHUNKED = POST + chunk(b"abc\n" * 9) * 3 + END
 
 
 def events(connection: h11.Connection, next_event: Callable[[], Any]) -> Iterator[Any]:
-    """What a server gets to see, which answers at once."""
+    """The events that a server sees, which answers at once."""
     while (event := next_event()) not in (h11.NEED_DATA, h11.PAUSED):
         yield event
         if isinstance(event, h11.EndOfMessage):
