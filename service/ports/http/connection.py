@@ -36,7 +36,7 @@ class Connection(H11Protocol):
     """
 
     conn: ConnectionParser
-    flow: _Flow
+    flow: _HeldFlow
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if there is room for another connection."""
         super().connection_made(transport)
-        self.flow = _Flow(transport)
+        self.flow = _HeldFlow(transport)
         self._host = host_of(f"ipv:{self.client[0]}:" if self.client else "")
         self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
         transport.set_write_buffer_limits(high=2**16)
@@ -202,7 +202,7 @@ class Connection(H11Protocol):
             timer.cancel()
 
 
-class _Flow(FlowControl):
+class _HeldFlow(FlowControl):
     """Flow control with a further reason to stop reading: bytes that wait for their turn."""
 
     def __init__(self, transport: asyncio.Transport) -> None:

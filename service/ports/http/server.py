@@ -9,6 +9,7 @@ import asyncio
 import functools
 import logging
 import ssl
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -76,12 +77,13 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,  # they could be anyone's
             timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]
-            h11_max_incomplete_event_size=limits.head_bytes,
             reset_contextvars=True,
         )
         config.load()
+        # By computing time: on a busy machine, a turn could end before it has begun.
+        turns = FairLoop(time.thread_time)
         self._protocol = functools.partial(
-            Connection, config, self._state, limits, self._limit, FairLoop()
+            Connection, config, self._state, limits, self._limit, turns
         )
 
     @property
