@@ -95,6 +95,7 @@ class Connection(H11Protocol):
     def handle_events(self) -> None:
         """Parse until the turn is over, within the time for a request's headers."""
         if self._turn is None:
+            self.conn.begin()
             super().handle_events()
         if self._is_refused:
             return

@@ -16,6 +16,8 @@ from service.fronts.http.transfers import HttpLimits
 # Given to h11 at a time. It parses all lines of a head or of trailers at once.
 _MOST_BYTES = 64 * 1024
 _MOST_LINES = 256
+# Between two looks at the clock, each of which takes a tenth of an event or more.
+_MOST_EVENTS = 16
 # Of a body, before the average of its chunks counts.
 _FIRST_BYTES = 4096
 
@@ -32,7 +34,7 @@ class ConnectionParser(h11.Connection):
 
     Args:
         limits: the bounds of heads and chunks.
-        is_over: whether others have to get their turn before the next event.
+        is_over: whether others have to get their turn, before the next events.
 
     Attributes:
         is_interrupted: whether the last `next_event` stopped for others.
@@ -45,6 +47,7 @@ class ConnectionParser(h11.Connection):
         self.problem: h11.RemoteProtocolError | None = None
         self._limits = limits
         self._is_over = is_over
+        self._num_events = 0
         self._unread = bytearray()
         self._has_chunks = False  # the present body
         self._num_chunks = self._num_bytes = 0
@@ -53,6 +56,10 @@ class ConnectionParser(h11.Connection):
     def num_ahead(self) -> int:
         """Bytes that have arrived and are not parsed."""
         return len(self._unread) + len(self.trailing_data[0])
+
+    def begin(self) -> None:
+        """Begin to parse again, in this turn or another."""
+        self._num_events = 0
 
     def receive_data(self, data: bytes) -> None:
         """Keep what has arrived, for `next_event`."""
@@ -68,9 +75,10 @@ class ConnectionParser(h11.Connection):
         self.is_interrupted = False
         try:
             while True:
-                if self._is_over():
+                if self._num_events % _MOST_EVENTS == 0 and self._is_over():
                     self.is_interrupted = True
                     return h11.NEED_DATA
+                self._num_events += 1
                 event = super().next_event()
                 if event is not h11.NEED_DATA:
                     self._check(event)
