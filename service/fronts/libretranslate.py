@@ -11,7 +11,7 @@ import functools
 import html
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -169,18 +169,18 @@ class LibreTranslate(Front):
     @operation("POST", "/detect", "DetectLanguage", "Detect the language of a text", _DETECT)
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         # A list is one text, as on LibreTranslate's servers.
-        [languages] = await detect(call.backend, [" ".join(fields.needed_texts("q"))])
+        text = " ".join(fields.needed_texts("q"))
+        # And only languages that are listed are named.
+        [languages] = await detect(call.backend, [text], _listed(reachable_targets(call.backend)))
         found = [_detected(each.code, each.confidence) for each in languages]
         return found or [_detected(UNDETERMINED, 0.0)]
 
     @operation("GET", "/languages", "ListLanguages", "List languages", needs_key=False)
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
         targets = reachable_targets(call.backend)
-        # Those that are only targets too: clients take what is not listed for not supported.
-        codes = dict.fromkeys(itertools.chain(targets, *targets.values()))
         return [
             {"code": code, "name": language_name(code), "targets": list(targets.get(code, ()))}
-            for code in codes
+            for code in _listed(targets)
         ]
 
     @operation("GET", "/frontend/settings", "ListLanguages", "Describe the server", needs_key=False)
@@ -200,6 +200,14 @@ class LibreTranslate(Front):
                 "target": {"code": first, "name": language_name(first)},
             },
         }
+
+
+def _listed(targets: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    """All languages, by the targets of each source.
+
+    Those that are only targets too: clients take what is not listed for not supported.
+    """
+    return dict.fromkeys(itertools.chain(targets, *targets.values()))
 
 
 def _kept_terms(fields: Fields) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ threads that hold Python's lock while they compute, which blocks the loop as wel
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -30,6 +31,7 @@ _CALL = "Handle._run"  # in asyncio's events.py
 _ALONE = 0.2
 
 _log = logging.getLogger(__name__)
+_looking = threading.Lock()
 
 Stack = tuple[tuple[str, int, str], ...]
 """File, line and function of each frame, the innermost last."""
@@ -128,7 +130,7 @@ class LoopMonitor:
                 asleep = time.monotonic()
                 is_over = self._stopping.wait(_SAMPLE_SECONDS)
                 waited = time.monotonic() - asleep - _SAMPLE_SECONDS
-                frames = sys._current_frames()
+                frames = _current_frames()
                 self._look(frames.get(self._loop_thread))
                 used_before, used = used, _seconds_used()
                 queued_before, num_before = queued, num_woken
@@ -189,10 +191,26 @@ def _stack_of(frame: FrameType) -> Stack:
     return tuple(reversed(found))
 
 
+def _current_frames() -> dict[int, FrameType]:
+    """The frame of each thread.
+
+    CPython 3.11 holds a lock of its own meanwhile. If garbage is collected then, and what that runs
+    gives up Python's lock, a thread that gets it and wants the other stops the process for ever.
+    """
+    with _looking:
+        is_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if is_enabled:
+                gc.enable()
+
+
 def _seconds_used() -> dict[int, float]:
     """CPU time of each thread that runs Python, by its identifier."""
     found = {}
-    for thread in sys._current_frames():  # only running threads have a clock
+    for thread in _current_frames():  # only running threads have a clock
         found[thread] = time.clock_gettime(time.pthread_getcpuclockid(thread))
     return found
 

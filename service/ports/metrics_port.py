@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, make_asgi_app
 from service.fronts.http import answers
 from service.fronts.http.answers import HttpError
 from service.fronts.http.transfers import HttpLimits
+from service.observability import loop_monitor
 from service.ports.http.allowed_hosts import AllowedHosts
 from service.ports.http.server import HttpServer
 
@@ -132,7 +133,9 @@ class MetricsEndpoint:
             started.set_exception(exc)
             return
         started.set_result(None)
+        monitor = asyncio.create_task(loop_monitor.watch())
         await self._closing.wait()
+        monitor.cancel()
         await self._server.close()
 
 

@@ -217,6 +217,15 @@ async def test_a_broken_body_of_a_refused_request_gets_one_answer(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+async def test_the_target_may_be_a_url(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        message = {"contents": ["A dog."]}
+        answer = await post(made, f"http://localhost{TRANSLATE}", message)
+        assert (answer.status, answer.json["translations"][0]["translatedText"]) == (200, "A dog.")
+        evil = f"http://evil.example{TRANSLATE}"
+        assert (await post(made, evil, message, host="localhost")).status == 403
+
+
 async def test_a_call_beyond_the_limit_says_when_to_retry(tokenizer: Tokenizer) -> None:
     async with running_held(tokenizer, http_port=0, max_concurrent_requests=1) as (made, runner):
         first = asyncio.ensure_future(made.client.translate([TEXT]))

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
 from google.protobuf.descriptor import Descriptor
 
 from service.errors import InvalidArgumentError
+from service.fronts.http.url_escapes import unescaped
 
 _TRUE = ("1", "true")
 _FALSE = ("0", "false")
@@ -173,19 +173,20 @@ class Fields:
 
 
 def parse_form(data: bytes, max_fields: int) -> Fields:
-    """The parameters of a URL or of a body like one.
+    """The parameters of a URL or of a body like one, as `urllib.parse.parse_qsl` reads them.
 
-    Takes some seconds for ten megabytes of escapes: to be called in a thread.
+    Takes some tenths of a second for ten megabytes: to be called in a thread.
 
     Raises:
         InvalidArgumentError: it is not in UTF-8, or has more than `max_fields`.
     """
+    if data.count(b"&") >= max_fields:
+        raise InvalidArgumentError("body", f"more than {max_fields:,} values")
     try:
-        pairs = parse_qsl(
-            data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=max_fields
-        )
+        if not data.isascii():
+            data.decode("ascii")
+        parts = (part.replace(b"+", b" ").partition(b"=") for part in data.split(b"&") if part)
+        pairs = [(unescaped(name).decode(), unescaped(value).decode()) for name, _, value in parts]
     except UnicodeDecodeError as exc:
         raise InvalidArgumentError("body", f"not UTF-8 in a form's escapes: {exc.reason}") from exc
-    except ValueError as exc:
-        raise InvalidArgumentError("body", f"more than {max_fields:,} values") from exc
     return Fields.of_pairs(pairs)

@@ -260,6 +260,7 @@ def _origin(scope: Scope) -> str:
     headers = dict(scope["headers"])
     # Of a proxy that speaks TLS for the server. A client that sends it itself only misleads itself.
     forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1").lower()
+    forwarded = forwarded.partition(",")[0].strip()  # of several, the client's
     scheme = forwarded if forwarded in ("http", "https") else scope["scheme"]
     host = headers.get(b"host", b"").decode("latin-1")
     return f"{scheme}://{host}{scope.get('root_path', '')}"

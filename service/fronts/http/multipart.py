@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -13,6 +15,9 @@ _MAX_PARTS = 1_000
 _MAX_HEADERS = 8
 _MAX_HEADER_BYTES = 2048
 _DISPOSITION = "content-disposition"
+
+# As for uvicorn, bad requests are the client's fault, and logging each would fill the log.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 def parse_multipart(data: bytes, content_type: str) -> Fields:

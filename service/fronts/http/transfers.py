@@ -30,6 +30,8 @@ class HttpLimits:
 
     Attributes:
         head_bytes: bytes of a request's first line and headers.
+        max_headers: headers of a request; as many trailers.
+        chunk_bytes: least average bytes of the chunks of a body, after its first 4,096 bytes.
         head_seconds: seconds from a connection's start, or a request's first byte, to the end of
             the headers.
         body_seconds: seconds from the headers to the end of the body.
@@ -40,6 +42,8 @@ class HttpLimits:
     """
 
     head_bytes: int = 32 * 1024
+    max_headers: int = 64
+    chunk_bytes: int = 16
     head_seconds: float = 10.0
     body_seconds: float = 30.0
     write_seconds: float = 30.0

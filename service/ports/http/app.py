@@ -37,7 +37,6 @@ from service.ports.http.front_routes import all_fronts, front_of, front_routes
 from service.ports.http.page_files import page_routes
 from service.ports.http.paths import plain_path
 
-_MAX_HEADERS = 64
 _READY = "/readyz"
 # Of answers that say nothing else about it, which are those that are no files of the page.
 _DEFAULT_HEADERS = {
@@ -142,7 +141,7 @@ class HttpApp:
         path = plain_path(scope, prefix)
         is_call = path not in self._documents
         try:
-            _check_head(scope, self._transfers.limits.head_bytes)
+            _check_head(scope, self._transfers.limits)
             if path != _READY:  # probes ask by any address
                 self._hosts.check(dict(scope["headers"]), is_call=is_call)
         except HttpError as error:
@@ -187,16 +186,16 @@ def _missing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [pair for pair in _DEFAULT_HEADERS.items() if pair[0] not in names]
 
 
-def _check_head(scope: Scope, most_bytes: int) -> None:
+def _check_head(scope: Scope, limits: HttpLimits) -> None:
     """Refuse, whatever the path. Raises HttpError."""
     headers = scope["headers"]
     # The parser has this limit too, but only for a head that arrives in several pieces.
     num_bytes = len(scope["raw_path"]) + len(scope["query_string"])
     num_bytes += sum(len(name) + len(value) for name, value in headers)
-    if num_bytes > most_bytes:
-        raise bad_request(431, "headers", f"more than {most_bytes:,} bytes, the limit")
-    if len(headers) > _MAX_HEADERS:
-        raise bad_request(431, "headers", f"more than {_MAX_HEADERS}, the limit")
+    if num_bytes > limits.head_bytes:
+        raise bad_request(431, "headers", f"more than {limits.head_bytes:,} bytes, the limit")
+    if len(headers) > limits.max_headers:
+        raise bad_request(431, "headers", f"more than {limits.max_headers}, the limit")
     names = {name for name, _ in headers}
     if b"transfer-encoding" in names:
         # Another server on the way may take the other for the end of the body (RFC 9112, 6.1).

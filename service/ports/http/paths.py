@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import StartupError
 
 _SLASHES = re.compile("//+")
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/]+)(.*)", re.DOTALL)
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
@@ -34,3 +36,21 @@ def plain_path(scope: Scope, prefix: str) -> str:
     if prefix and f"{path}/".startswith(f"{prefix}/"):
         path = path[len(prefix) :]
     return path.rstrip("/") or "/"
+
+
+def with_origin_form(app: ASGIApp) -> ASGIApp:
+    """An application that gets the path of a request whose target is a whole URL.
+
+    A client writes that to a proxy, and each server has to accept it; the URL's host counts in
+    place of the header (RFC 9112, 3.2.2).
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if found := _ABSOLUTE.fullmatch(scope["raw_path"]):
+            host, raw_path = found[1], found[2] or b"/"
+            others = [pair for pair in scope["headers"] if pair[0] != b"host"]
+            scope["headers"] = [(b"host", host), *others]
+            scope["raw_path"], scope["path"] = raw_path, unquote(raw_path.decode("ascii"))
+        await app(scope, receive, send)
+
+    return answer

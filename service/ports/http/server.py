@@ -1,7 +1,6 @@
-"""The HTTP server: uvicorn's protocol on a port of ours, with limits for slow clients, and a drain.
+"""The HTTP server: connections on a port of ours, and a drain.
 
-It replaces `uvicorn.Server`, which handles signals itself, polls ten times a second, and has no
-limit for a client that sends its headers, or reads its answer, slowly.
+It replaces `uvicorn.Server`, which handles signals itself and polls ten times a second.
 """
 
 from __future__ import annotations
@@ -10,18 +9,20 @@ import asyncio
 import functools
 import logging
 import ssl
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from service.common import descriptors
+from service.common.fairness import FairLoop
 from service.errors import StartupError
 from service.fronts.http.transfers import HttpLimits
+from service.ports.http.connection import Connection
 from service.ports.http.connection_limit import ConnectionLimit, Waiting
+from service.ports.http.paths import with_origin_form
 from service.ports.tls import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
@@ -32,12 +33,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 1024
 """Connections at a time."""
 _LAST_SECONDS = 1.0
-# That are kept of the next requests while one is answered.
-_MAX_AHEAD_BYTES = 64 * 1024
 _SHARE = 4  # of the descriptors that there are for connections
-_BAD_REQUEST = (
-    b'{"code":3,"message":"not an HTTP/1.1 request, or its headers are too long","details":[]}'
-)
 
 # Bad requests are the client's fault, and logging each would let clients fill the log.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -74,18 +70,21 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._limit = ConnectionLimit(self.max_connections)
         config = Config(
-            app,
+            with_origin_form(app),
             lifespan="off",
             ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,  # they could be anyone's
             timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]
-            h11_max_incomplete_event_size=limits.head_bytes,
             reset_contextvars=True,
         )
         config.load()
-        self._protocol = functools.partial(_Connection, config, self._state, limits, self._limit)
+        # By computing time: on a busy machine, a turn could end before it has begun.
+        turns = FairLoop(time.thread_time)
+        self._protocol = functools.partial(
+            Connection, config, self._state, limits, self._limit, turns
+        )
 
     @property
     def url(self) -> str:
@@ -135,123 +134,6 @@ class HttpServer:
             self._server.close()
 
 
-class _Connection(H11Protocol):
-    """A connection that is closed if its client is too slow, in either direction."""
-
-    def __init__(
-        self, config: Config, state: ServerState, limits: HttpLimits, limit: ConnectionLimit
-    ) -> None:
-        super().__init__(config, state, {})
-        self._limits = limits
-        self._limit = limit
-        self._idle_since = 0.0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    @property
-    def waiting(self) -> Waiting | None:
-        """Since when it is idle, or its client has read nothing; None while the server works."""
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:
-            return False, self._idle_since
-        stopped = self._timers.get("write")
-        return None if stopped is None else (True, stopped.when() - self._limits.write_seconds)
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, if there is room for another connection."""
-        super().connection_made(transport)
-        self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
-        transport.set_write_buffer_limits(high=2**16)
-        self._idle_since = self.loop.time()
-        if self._limit.enter(self):
-            self._abort_in("head", self._limits.head_seconds)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Release the connection's place and its timers."""
-        self._limit.leave(self)
-        for name in list(self._timers):
-            self._keep(name)
-        super().connection_lost(exc)
-        self._unset_keepalive_if_required()
-
-    def data_received(self, data: bytes) -> None:
-        """Read, within the time for a request's headers."""
-        super().data_received(data)
-        cycle: RequestResponseCycle | None = self.cycle
-        num_ahead = len(self.conn.trailing_data[0])
-        if cycle is not None and not cycle.response_complete:
-            self._keep("head")
-            # uvicorn stops to read where the next request begins. Then it would not notice that
-            # the client is gone, and the call would go on.
-            if self.conn.their_state is h11.DONE and num_ahead <= _MAX_AHEAD_BYTES:
-                self.flow.resume_reading()
-        elif cycle is not None and self.conn.their_state is h11.IDLE and not num_ahead:
-            # The end of a body that was answered before it had arrived.
-            self._keep("head")
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-        elif "head" not in self._timers and not self.transport.is_closing():
-            self._abort_in("head", self._limits.head_seconds)
-
-    def pause_writing(self) -> None:
-        """Wait for the client to read."""
-        super().pause_writing()
-        self._abort_in("write", self._limits.write_seconds)
-
-    def resume_writing(self) -> None:
-        """Resume writing."""
-        super().resume_writing()
-        self._keep("write")
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self._idle_since = self.loop.time()
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._abort_in("close", self._limits.write_seconds)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, even if its client has not read the last answer."""
-        super().timeout_keep_alive_handler()
-        self._abort_in("close", self._limits.write_seconds)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not a request with an error in the usual form."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.abort()
-            return
-        content = [h11.Data(data=_BAD_REQUEST)]
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            # Of a request whose body is broken: its own answer would come after this one.
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if cycle.scope["method"] == "HEAD":
-                content = []
-        length = str(len(_BAD_REQUEST)).encode()
-        head = h11.Response(
-            status_code=400,
-            headers=[
-                (b"content-type", b"application/json"),
-                (b"content-length", length),
-                (b"connection", b"close"),
-            ],
-        )
-        for event in (head, *content, h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-        self._abort_in("close", self._limits.write_seconds)
-
-    def _abort_in(self, name: str, seconds: float) -> None:
-        self._keep(name)
-        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
-
-    def _keep(self, name: str) -> None:
-        if timer := self._timers.pop(name, None):
-            timer.cancel()
-
-
 class _Handshake(asyncio.Protocol):
     """A connection until the end of its TLS handshake, counted by the limit from the beginning.
 
@@ -263,7 +145,7 @@ class _Handshake(asyncio.Protocol):
     waiting: Waiting
 
     def __init__(
-        self, context: ssl.SSLContext, limit: ConnectionLimit, create: Callable[[], _Connection]
+        self, context: ssl.SSLContext, limit: ConnectionLimit, create: Callable[[], Connection]
     ) -> None:
         self._context = context
         self._limit = limit

@@ -67,6 +67,9 @@ async def test_libretranslate_lists_and_detects_languages(server: Running) -> No
     assert (await post(server, "/detect", {"q": "1"})).json == [
         {"confidence": 0, "language": "und"}
     ]
+    # Only languages that are listed are named, though the text is in another.
+    russian = (await post(server, "/detect", {"q": "Собака бежит по улице."})).json
+    assert {each["language"] for each in russian} == {each["code"] for each in languages}
     assert (await ask(server, "GET", "/health")).json == {"status": "ok"}
     settings = (await ask(server, "GET", "/frontend/settings")).json
     assert settings["charLimit"] == 100_000

@@ -109,7 +109,15 @@ _PLAIN_PATHS = (
 )
 _LIBRE_PLAIN_PATHS = ("/spec", "/health")
 # Refused before the path is looked at: in the shape of the contract.
-_BEFORE_FRONTS = ("headers:", "host:", "origin:", "transfer-encoding:", "not an HTTP/1.1 request")
+_BEFORE_FRONTS = (
+    *("headers:", "trailers:", "host:", "origin:", "transfer-encoding:", "body: chunks of"),
+    "not an HTTP/1.1 request",
+)
+# Bytes whose cost is in their number.
+_TINY = (
+    *(b"1\r\n \r\n", b"1;a\r\n \r\n", b"0\r\na:\r\n", b"a:\n", b" a\n", b"\r\n", b"a=&"),
+    *(b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n", b"--x\r\n", b"{},", b"[", b"%41"),
+)
 _DOCUMENTED_5XX = (501, 503, 504)
 _MOST_ANSWER_BYTES = 32 * 2**20
 # A server waits 10 s for the rest of a head and 30 s for that of a body.
@@ -268,6 +276,9 @@ class HttpRequests:
             data, front, is_sound = random_bytes(rng), f"{front}?", False
         elif choice < 0.075:
             data, front, is_sound = data + data, f"{front}?", False  # pipelined
+        elif choice < 0.085:
+            number = rng.choice((10, 1000, 20_000))
+            data, front, is_sound = data + rng.choice(_TINY) * number, f"{front}?", False
         return HttpInput(front, data, is_sound, rng.choice((1, 1, 1, 1, 2, 5)))
 
     @contextlib.asynccontextmanager
@@ -361,8 +372,8 @@ def _check_shape(given: HttpInput, status: int, head: bytes, text: str) -> None:
 
 def _chunked(rng: random.Random, body: bytes) -> bytes:
     chunks = bytearray()
-    size = rng.choice((1, 7, 100, 5_000))
-    size = max(size, len(body) // 50)
+    size = rng.choice((1, 7, 20, 100, 5_000))
+    size = max(size, len(body) // 5_000)
     for start in range(0, len(body), size):
         chunk = body[start : start + size]
         chunks += b"%x\r\n%s\r\n" % (len(chunk), chunk)

@@ -47,13 +47,16 @@ def run_attack(name: str, options: str, terminate_after: float | None) -> dict[s
         server = serving.process
         http = serving.http_url.rpartition("//")[2].rstrip("/")
         livez = serving.metrics_url.removesuffix("metrics") + "livez"
-        bystanders = ended.enter_context(_started("--bystanders", serving.address, livez))
+        metrics = livez.split("/")[2]
+        bystanders = ended.enter_context(_started("--bystanders", serving.address, http, livez))
         assert bystanders.stdout is not None
         bystanders.stdout.readline()
         before = _mebibytes("VmRSS", server.pid)
         computed = cpu_seconds(server.pid)
         with _Processes(server.pid) as processes:
-            attacker = ended.enter_context(_started(name, "--attack", serving.address, http))
+            attacker = ended.enter_context(
+                _started(name, "--attack", serving.address, http, metrics)
+            )
             if terminate_after is None:
                 result = json.loads(attacker.communicate()[0])
                 computed = cpu_seconds(server.pid) - computed
@@ -75,10 +78,11 @@ def run_attack(name: str, options: str, terminate_after: float | None) -> dict[s
 
 
 def _seconds_to_exit(server: subprocess.Popen[str]) -> dict[str, float]:
-    """Terminate the server; how long that took."""
+    """Terminate the server; how long that took, at most a minute."""
     started = time.perf_counter()
     server.terminate()
-    server.wait(_STOP_SECONDS)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(_STOP_SECONDS)
     return {"seconds_to_exit": round(time.perf_counter() - started, 2)}
 
 
@@ -153,15 +157,16 @@ def main() -> None:
     parser.add_argument(
         "--terminate-after", type=float, metavar="SECONDS", help="of the attack; then only the exit"
     )
-    parser.add_argument("--attack", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--bystanders", metavar="ADDRESS", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--attack", metavar="ADDRESS", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--bystanders", metavar="ADDRESS", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bystanders:
         print(json.dumps(asyncio.run(stand_by(*options.bystanders))))
         return
     if options.attack:
-        (address, http), [name] = options.attack, options.attacks
-        print(json.dumps(asyncio.run(send(address, http, ATTACKS[name]()))))
+        addresses = dict(zip(("grpc", "http", "metrics"), options.attack, strict=True))
+        [name] = options.attacks
+        print(json.dumps(asyncio.run(send(addresses, ATTACKS[name]()))))
         return
     for name in options.attacks or ATTACKS:
         result = run_attack(name, options.server, options.terminate_after)

@@ -16,6 +16,7 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from service.settings import Settings
+from tests.robustness.hostile.raw import RAW_ATTACKS, RawAttack, send_raw
 
 _SERVICE = "/dragoman.v1.TranslationService/"
 _CLIENT = ("x-client-id", "attacker")
@@ -36,6 +37,7 @@ class Attack:
         count: number of calls in all.
         connections: number of connections that the calls use in turn.
         seconds: time from the first call until those in progress are cancelled.
+        content_type: for HTTP.
     """
 
     target: str
@@ -44,6 +46,7 @@ class Attack:
     count: int
     connections: int = 1
     seconds: float = 120.0
+    content_type: str = "application/json"
 
     @property
     def is_http(self) -> bool:
@@ -114,6 +117,22 @@ def _json_values() -> Attack:
     )
 
 
+_FORM = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data; boundary=x"
+_PART = b"--x\r\ncontent-disposition: form-data; name=q\r\n\r\n"
+
+
+def _body(message: bytes, content_type: str = "application/json") -> Attack:
+    """A body for LibreTranslate's API."""
+    return Attack("/translate", message, 8, 100_000, seconds=30, content_type=content_type)
+
+
+def _fields() -> Attack:
+    """Many fields that no one knows, as many as are parsed."""
+    known = pb.TranslateRequest(contents=[""] * 1000).SerializeToString()
+    return Attack("Translate", known + b"\xf8\x06\x01" * 4900, 16, 100_000, seconds=30)
+
+
 def _streams() -> Attack:
     text = _WORDS * (20_000 // len(_WORDS))
     message = pb.StreamTranslateRequest(content=text, **_LANGUAGES).SerializeToString()
@@ -170,7 +189,7 @@ def _undecodable() -> Attack:
     return Attack("Translate", b"\xff" * 100, 16, 1000)
 
 
-ATTACKS: Mapping[str, Callable[[], Attack]] = {
+ATTACKS: Mapping[str, Callable[[], Attack | RawAttack]] = {
     "refused": _refused,
     "empty-pairs": _empty_pairs,
     "burst": lambda: _burst(1),
@@ -188,12 +207,21 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "detection": _detection,
     "json": _json,
     "json-values": _json_values,
+    # Just small enough to be parsed at once, and of the largest size.
+    "json-objects": lambda: _body(b'{"q":[' + b"{}," * 5_000 + b"{}]}"),
+    "json-names": lambda: _body(b"{%b}" % b",".join(b'"%d":1' % i for i in range(27_000))),
+    "form-fields": lambda: _body(b"q=b&" * 27_000, _FORM),
+    "form-escapes": lambda: _body(b"q=" + b"%41" * 4_000_000, _FORM),
+    "multipart-parts": lambda: _body((_PART + b"\r\n") * 1_000 + b"--x--\r\n", _MULTIPART),
+    "multipart-lines": lambda: _body(_PART + b"\r\n--" * 3_000_000 + b"\r\n--x--", _MULTIPART),
+    "fields": _fields,
     "streams": _streams,
     "docx-formats": _docx_formats,
     "docx-levels": _docx_levels,
     "xliff": _xliff,
     "xliff-levels": _xliff_levels,
     "po": _po,
+    **RAW_ATTACKS,
 }
 
 
@@ -205,14 +233,22 @@ class Outcomes:
         self.num_hints = 0
 
 
-async def send(address: str, http: str, attack: Attack) -> dict[str, Any]:
-    """Send the calls; returns counts of status codes and of retry hints."""
+async def send(addresses: Mapping[str, str], attack: Attack | RawAttack) -> dict[str, Any]:
+    """Send an attack; returns counts of status codes and of retry hints.
+
+    Args:
+        addresses: addresses of the server's ports, by "grpc", "http" and "metrics".
+    """
     outcomes = Outcomes()
-    sending = _send_http if attack.is_http else _send_grpc
     started = time.perf_counter()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(attack.seconds):
-            await sending(http if attack.is_http else address, attack, outcomes)
+            if isinstance(attack, RawAttack):
+                await send_raw(addresses[attack.port], attack, outcomes.codes)
+            elif attack.is_http:
+                await _send_http(addresses["http"], attack, outcomes)
+            else:
+                await _send_grpc(addresses["grpc"], attack, outcomes)
     seconds = time.perf_counter() - started
     return {
         "codes": dict(outcomes.codes),
@@ -254,7 +290,8 @@ async def _send_grpc(address: str, attack: Attack, outcomes: Outcomes) -> None:
 async def _send_http(address: str, attack: Attack, outcomes: Outcomes) -> None:
     host, _, port = address.rpartition(":")
     head = (
-        f"POST {attack.target} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n"
+        f"POST {attack.target} HTTP/1.1\r\nhost: {address}\r\n"
+        f"content-type: {attack.content_type}\r\n"
         f"{_CLIENT[0]}: {_CLIENT[1]}\r\ncontent-length: {len(attack.message)}\r\n"
         "connection: close\r\n\r\n"
     ).encode()

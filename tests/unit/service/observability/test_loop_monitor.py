@@ -1,10 +1,12 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,3 +99,27 @@ async def test_the_loop_is_as_before_afterwards() -> None:
     select = asyncio.get_running_loop()._selector.select  # type: ignore[attr-defined]
     await blocks_of()
     assert asyncio.get_running_loop()._selector.select == select  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def collections_while_looking(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether garbage could be collected, each time that frames are looked at."""
+    found: list[bool] = []
+    look = sys._current_frames
+
+    def noted() -> dict[int, Any]:
+        found.append(gc.isenabled())
+        return look()
+
+    monkeypatch.setattr(sys, "_current_frames", noted)
+    return found
+
+
+async def test_no_garbage_is_collected_while_frames_are_looked_at(
+    collections_while_looking: list[bool],
+) -> None:
+    gc.enable()
+    with LoopMonitor(lambda _: None):
+        await asyncio.sleep(0.05)
+    assert set(collections_while_looking) == {False}
+    assert gc.isenabled()

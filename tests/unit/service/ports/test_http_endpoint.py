@@ -111,6 +111,14 @@ def test_an_event_loop_that_does_not_respond_is_not_live(ask: Ask, probes: Probe
     assert ask("/livez")[:2] == (503, "stopped\n")
 
 
+def test_tiny_chunks_and_headers_are_refused_here_too(endpoint: MetricsEndpoint) -> None:
+    chunked = b"POST /metrics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    with connect(endpoint, chunked + b"1\r\n \r\n" * 43_000) as connection:
+        assert received(connection).startswith(b"HTTP/1.1 405 ")  # the head came first
+    with connect(endpoint, b"GET /livez HTTP/1.1\r\n" + b"a:\n" * 80_000 + b"\r\n") as connection:
+        assert b"headers: more than 64, the limit" in received(connection)
+
+
 class Broken:
     """A collector that fails."""
 

@@ -84,3 +84,9 @@ def test_damaged_bodies_are_refused_or_read(
 def test_bad_bodies(data: bytes, kind: str, word: str) -> None:
     with pytest.raises(InvalidArgumentError, match=word):
         parse_multipart(data, kind)
+
+
+def test_a_bad_body_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidArgumentError, match="multipart"):
+        parse_multipart(b"-" * 100, KIND)
+    assert not caplog.records

@@ -55,6 +55,43 @@ async def test_proxies_in_a_row() -> None:
     assert client == "198.51.100.7"
 
 
+@pytest.mark.parametrize(
+    ("client", "protos", "hosts", "scheme", "host"),
+    [
+        ("192.0.2.7, 10.0.0.2", "https,http", "a.example, inner", "https", "a.example"),
+        ("192.0.2.7, 10.0.0.2", "HTTPS , http", "a.example", "https", "a.example"),
+        ("192.0.2.7", "https, http", "a.example, inner", "http", "inner"),
+        # The client has sent headers itself, which the first proxy has kept.
+        ("10.9.9.9, 192.0.2.7, 10.0.0.2", "http,https,http", "evil, a, inner", "https", "a"),
+        # Two of three proxies name a scheme.
+        ("192.0.2.7, 10.0.0.2, 10.0.0.3", "https,http", "a.example", "https", "a.example"),
+    ],
+)
+async def test_schemes_and_hosts_of_proxies_in_a_row(
+    client: str, protos: str, hosts: str, scheme: str, host: str
+) -> None:
+    found = await seen(
+        ["10.0.0.0/8"],
+        "10.1.2.3",
+        x_forwarded_for=client,
+        x_forwarded_proto=protos,
+        x_forwarded_host=hosts,
+    )
+    assert found == ("192.0.2.7", scheme, host)
+
+
+async def test_schemes_of_proxies_that_name_no_client() -> None:
+    headers = [(b"host", b"inner"), (b"x-forwarded-proto", b"https,http")]
+    assert (await answered(["10.0.0.0/8"], "10.1.2.3", headers))["scheme"] == "https"
+
+
+async def test_forwarded_of_proxies_in_a_row() -> None:
+    value = b'for=192.0.2.7;proto=https;host="a.example", for=10.0.0.2;host=inner'
+    got = await answered(["10.0.0.0/8"], "10.1.2.3", [HEADERS[0], (b"forwarded", value)])
+    assert (got["client"][0], got["scheme"]) == ("192.0.2.7", "https")
+    assert dict(got["headers"])[b"host"] == b"a.example"
+
+
 @pytest.mark.parametrize("bad", ["unknown", "", "a" * 10_000, "1.2.3.4.5"])
 async def test_what_is_no_address_leaves_that_of_the_proxy(bad: str) -> None:
     client, scheme, _ = await seen(["10.0.0.0/8"], "10.1.2.3", x_forwarded_for=bad)

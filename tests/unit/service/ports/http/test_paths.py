@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Receive, Scope, Send
 
 from service.errors import StartupError
-from service.ports.http.paths import checked_prefix, plain_path
+from service.ports.http.paths import checked_prefix, plain_path, with_origin_form
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,31 @@ def test_prefixes(given: str, prefix: str) -> None:
 def test_what_is_no_path_is_refused(bad: str) -> None:
     with pytest.raises(StartupError, match="http_prefix"):
         checked_prefix(bad)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        ("http://a.example/translate", "/translate", "a.example"),
+        ("HTTPS://a.example:8000/a%20b", "/a b", "a.example:8000"),
+        ("http://[::1]:80", "/", "[::1]:80"),
+        ("/http://a.example/", "/http://a.example/", "b.example"),
+        ("http:///translate", "http:///translate", "b.example"),
+        ("ftp://a.example/", "ftp://a.example/", "b.example"),
+        ("*", "*", "b.example"),
+    ],
+)
+async def test_the_url_of_a_target_has_the_path_and_the_host(
+    target: str, path: str, host: str
+) -> None:
+    found: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(scope)
+
+    headers = [(b"accept", b"*/*"), (b"host", b"b.example")]
+    scope = {"raw_path": target.encode(), "path": target, "headers": headers}
+    await with_origin_form(app)(scope, None, None)  # type: ignore[arg-type]
+    [got] = found
+    assert (got["path"], dict(got["headers"])[b"host"].decode()) == (path, host)
+    assert dict(got["headers"])[b"accept"] == b"*/*"
