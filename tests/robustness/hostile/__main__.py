@@ -1,6 +1,7 @@
 """Attacks a server, and says what it cost.
 
     python -m tests.robustness.hostile [ATTACK ...] [--server OPTIONS] [--terminate-after SECONDS]
+        [--pause SECONDS]
 
 Each attack of `attacks.py` goes to a fresh server of the shipped model over loopback, while other
 clients translate. The result is printed as JSON: what the calls and the other clients got, blocks
@@ -28,13 +29,15 @@ from bench.processes import cpu_seconds, descendants, status_bytes
 from bench.server_process import ROOT, environment, server_process
 from service.observability import loop_monitor
 from tests.robustness.hostile.attacks import ATTACKS, send
-from tests.robustness.hostile.bystanders import stand_by
+from tests.robustness.hostile.bystanders import PAUSE_SECONDS, stand_by
 
 _STOP_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 
 
-def run_attack(name: str, options: str, terminate_after: float | None) -> dict[str, Any]:
+def run_attack(
+    name: str, options: str, terminate_after: float | None, pause: float = PAUSE_SECONDS
+) -> dict[str, Any]:
     """One attack on a fresh server, which gets SIGTERM after some seconds or after the attack."""
     ports = ("--port", "0", "--metrics-port", "0", "--http-port", "0")
     arguments = ["-m", "cli.main", "serve", *ports, *options.split()]
@@ -48,7 +51,9 @@ def run_attack(name: str, options: str, terminate_after: float | None) -> dict[s
         http = serving.http_url.rpartition("//")[2].rstrip("/")
         livez = serving.metrics_url.removesuffix("metrics") + "livez"
         metrics = livez.split("/")[2]
-        bystanders = ended.enter_context(_started("--bystanders", serving.address, http, livez))
+        bystanders = ended.enter_context(
+            _started("--bystanders", serving.address, http, livez, "--pause", str(pause))
+        )
         assert bystanders.stdout is not None
         bystanders.stdout.readline()
         before = _mebibytes("VmRSS", server.pid)
@@ -159,9 +164,12 @@ def main() -> None:
     )
     parser.add_argument("--attack", metavar="ADDRESS", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--bystanders", metavar="ADDRESS", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--pause", type=float, default=PAUSE_SECONDS, help="seconds between the others' calls"
+    )
     options = parser.parse_args()
     if options.bystanders:
-        print(json.dumps(asyncio.run(stand_by(*options.bystanders))))
+        print(json.dumps(asyncio.run(stand_by(*options.bystanders, options.pause))))
         return
     if options.attack:
         addresses = dict(zip(("grpc", "http", "metrics"), options.attack, strict=True))
@@ -169,7 +177,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(send(addresses, ATTACKS[name]()))))
         return
     for name in options.attacks or ATTACKS:
-        result = run_attack(name, options.server, options.terminate_after)
+        result = run_attack(name, options.server, options.terminate_after, options.pause)
         print(name, json.dumps(result, indent=2), flush=True)
 
 

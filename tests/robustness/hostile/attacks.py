@@ -133,6 +133,13 @@ def _fields() -> Attack:
     return Attack("Translate", known + b"\xf8\x06\x01" * 4900, 16, 100_000, seconds=30)
 
 
+def _search(count: int = 1, num_hypotheses: int = 1, **search: Any) -> Attack:
+    """Texts with a costly search, from two threads of a client."""
+    options = pb.TranslateOptions(search=pb.SearchOptions(**search), num_hypotheses=num_hypotheses)
+    message = _texts("A dog is running in the park.", count, options=options)
+    return Attack("Translate", message, 2, 100_000, 2, 20)
+
+
 def _streams() -> Attack:
     text = _WORDS * (20_000 // len(_WORDS))
     message = pb.StreamTranslateRequest(content=text, **_LANGUAGES).SerializeToString()
@@ -216,6 +223,13 @@ ATTACKS: Mapping[str, Callable[[], Attack | RawAttack]] = {
     "multipart-lines": lambda: _body(_PART + b"\r\n--" * 3_000_000 + b"\r\n--x--", _MULTIPART),
     "fields": _fields,
     "streams": _streams,
+    "beam": lambda: _search(beam_size=64, min_new_tokens=400),
+    "beams": lambda: _search(16, beam_size=64, min_new_tokens=400),
+    "hypotheses": lambda: _search(16, 16, beam_size=16, min_new_tokens=400),
+    "long": lambda: _search(500, min_new_tokens=400),
+    "samples": lambda: _search(500, sampling=pb.Sampling(seed=1), min_new_tokens=400),
+    "rules": lambda: _search(500, no_repeat_ngram_size=3, repetition_penalty=1.5),
+    "sentences": lambda: _search(1000),
     "docx-formats": _docx_formats,
     "docx-levels": _docx_levels,
     "xliff": _xliff,

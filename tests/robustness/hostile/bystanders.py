@@ -16,21 +16,26 @@ import grpc
 from dragoman.v1 import translation_pb2 as pb
 
 NUM_CLIENTS = 16
+PAUSE_SECONDS = 0.25
 _NUM_HTTP_CLIENTS = 4
-_PAUSE_SECONDS = 0.25
 _PROBE_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60.0
 _METHOD = "/dragoman.v1.TranslationService/Translate"
 
 
-async def stand_by(address: str, http: str, livez: str) -> dict[str, Any]:
-    """Translate until standard input ends; returns latencies and the number of failed probes."""
+async def stand_by(address: str, http: str, livez: str, pause: float) -> dict[str, Any]:
+    """Translate until standard input ends; returns latencies and the number of failed probes.
+
+    Args:
+        pause: seconds between an answer and the next call over gRPC.
+    """
     codes: Counter[str] = Counter()
     waits: list[float] = []
     http_codes: Counter[str] = Counter()
     http_waits: list[float] = []
     probes: list[tuple[float, bool]] = []
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    began = time.perf_counter()
 
     async def translate(number: int) -> None:
         options = [("dragoman.connection", number)]
@@ -38,7 +43,7 @@ async def stand_by(address: str, http: str, livez: str) -> dict[str, Any]:
         metadata = [("x-client-id", f"bystander-{number}")]
         async with grpc.aio.insecure_channel(address, options=options) as channel:
             call: Any = channel.unary_unary(_METHOD)
-            await asyncio.sleep(number * _PAUSE_SECONDS / NUM_CLIENTS)
+            await asyncio.sleep(number * PAUSE_SECONDS / NUM_CLIENTS)
             while not ended.done():
                 started = time.perf_counter()
                 try:
@@ -49,16 +54,16 @@ async def stand_by(address: str, http: str, livez: str) -> dict[str, Any]:
                 waits.append(time.perf_counter() - started)
                 if len(waits) == NUM_CLIENTS:
                     print("ready", flush=True)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
 
     async def translate_over_http(number: int) -> None:
-        await asyncio.sleep(number * _PAUSE_SECONDS / _NUM_HTTP_CLIENTS)
+        await asyncio.sleep(number * PAUSE_SECONDS / _NUM_HTTP_CLIENTS)
         while not ended.done():
             started = time.perf_counter()
             url = f"http://{http}/v1/translate"
             http_codes[await asyncio.to_thread(_translated, url, f"http-bystander-{number}")] += 1
             http_waits.append(time.perf_counter() - started)
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def probe() -> None:
         while not ended.done():
@@ -76,6 +81,7 @@ async def stand_by(address: str, http: str, livez: str) -> dict[str, Any]:
     http_waits.sort()
     return {
         "codes": dict(codes),
+        "answers_per_second": round(codes["OK"] / (time.perf_counter() - began), 1),
         "median_seconds": round(waits[len(waits) // 2], 3),
         "p99_seconds": round(waits[int(len(waits) * 0.99)], 3),
         "longest_seconds": round(waits[-1], 3),
