@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from cli.batch import plan
-from cli.batch.formats import FORMATS, Rows
+from cli.batch.file_format import Rows
+from cli.batch.formats import FORMATS
 from cli.batch.plan import InputFile, JobError, JobPart
 from cli.batch.storage import Storage
 

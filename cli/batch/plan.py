@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from cli.batch.formats import FORMATS, Extent, FormatError, format_name
+from cli.batch.file_format import Extent, FormatError
+from cli.batch.formats import FORMATS, format_name
 from cli.batch.storage import Storage
 
 
