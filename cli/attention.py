@@ -148,7 +148,7 @@ async def _answered(
     **arguments: Any,
 ) -> AttentionView:
     """The answer of a server, or of one in this process with a bundle; otherwise fails."""
-    from cli.batch.plan import JobError
+    from cli.batch.inputs import JobError
     from cli.batch.run import JobServers
     from dragoman.client import TranslationError
     from model.bundle.manifest import BundleError
