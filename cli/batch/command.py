@@ -20,6 +20,7 @@ from cli.options import (
     with_call_options,
     with_tls,
 )
+from cli.output_files import writes
 
 if TYPE_CHECKING:
     from cli.batch.job import Job
@@ -34,6 +35,7 @@ _CLIENTS_OF_BUCKETS = ("aiobotocore", "aiohttp", "botocore", "gcsfs", "google")
 _SOME_FAILED = 3
 
 
+@writes("output")
 @with_tls
 @with_call_options
 def batch(
