@@ -155,7 +155,7 @@ class Job:
 
     @functools.cached_property
     def _plan_id(self) -> str:
-        """What parts of this plan are known by, once the job is open."""
+        """The checksum of the plan, by which its parts are known, once the job is open."""
         return _plan_id(self._described())
 
     def _check(self, kept: Mapping[str, Any], where: Storage) -> None:
@@ -208,7 +208,7 @@ class Job:
         }
 
     def _identity(self, part: JobPart) -> dict[str, Any]:
-        """What tells a part of this plan from all others."""
+        """Values of a record by which a part of this plan differs from all others."""
         return {"plan": self._plan_id, "part": part.name, "extent": asdict(part.extent)}
 
     def missing(self) -> list[JobPart]:
@@ -335,7 +335,7 @@ class Job:
 
 
 def _plan_id(described: Mapping[str, Any]) -> str:
-    """The checksum of a plan without what changes with its files' times."""
+    """The checksum of a plan, without the times of its files."""
     inputs = [{**each, "version": None} for each in described["inputs"]]
     return checksum({**{n: described[n] for n in ("columns", "depends_on")}, "inputs": inputs})
 

@@ -53,7 +53,7 @@ class JobServers:
             }
 
     async def models(self) -> list[str]:
-        """What a job knows its models by: names, versions, and checksums or else precisions.
+        """Names and versions of the models, with checksums or precisions, for a job to compare.
 
         Raises:
             TranslationError: no server answers.

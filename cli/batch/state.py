@@ -1,4 +1,4 @@
-"""What a job keeps beside its output: records with their own checksums, and finished parts.
+"""State of a job, beside its output: records with their own checksums, and finished parts.
 
 Each file may be damaged, missing, or of another job. A record is believed only if its checksum
 holds, a part only if its record names the plan, the part and the rows that are expected.

@@ -77,7 +77,7 @@ class Storage:
 
     @property
     def identities(self) -> set[tuple[Any, ...]]:
-        """What two places have in common if they are one file, by links or letter case as well."""
+        """Values that two places share if they are one file, by links or letter case as well."""
         if not self.is_local:
             return {self._place}
         try:

@@ -41,7 +41,7 @@ def refused(source: str, output: str, message: str) -> None:
 
 
 def _contents() -> dict[str, bytes | str]:
-    """What the files in the current folder hold."""
+    """The contents of all files in the current folder."""
     return {
         str(path): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in Path().rglob("*")
