@@ -134,7 +134,7 @@ bench-full: $(venv)/.dev  ## measure everything (3.5 hours; resumes after a brea
 soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and latency must not drift
 	$(python) -m tests.robustness.soak.run $(ARGS)
 
-faults: $(venv)/.dev  ## break a server under load in 21 ways (6 minutes; ARGS="--rounds 100": half an hour)
+faults: $(venv)/.dev  ## break a server under load in 22 ways (6 minutes; ARGS="--rounds 100": half an hour)
 	$(python) -m tests.robustness.faults.run $(ARGS)
 
 kept: $(venv)/.dev  ## measure what translations keep of 2,000 generated sentences (a minute; ARGS="MODEL --sentences 500")

@@ -19,6 +19,7 @@ from cli.options import (
     TargetLanguage,
     with_server,
 )
+from cli.output_files import write_whole, writes
 
 if TYPE_CHECKING:
     from dragoman.client import AttentionView
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _KINDS = ("cross", "encoder-self", "decoder-self")
 
 
+@writes("output")
 @with_server
 def attention(
     context: typer.Context,
@@ -120,9 +122,9 @@ def attention(
     except NoFontsError as exc:
         fail(f"{exc}; write an .svg instead")
     try:
-        output.write_bytes(content)
+        write_whole(output, [content])
     except OSError as exc:
-        fail(f"{output}: {exc.strerror}")
+        fail(f"{output}: {exc.strerror or exc}")
     if translation is None:
         typer.echo(view.translation)
     typer.echo(f"{output}: {picture.title}")
@@ -148,7 +150,7 @@ async def _answered(
     **arguments: Any,
 ) -> AttentionView:
     """The answer of a server, or of one in this process with a bundle; otherwise fails."""
-    from cli.batch.plan import JobError
+    from cli.batch.inputs import JobError
     from cli.batch.run import JobServers
     from dragoman.client import TranslationError
     from model.bundle.manifest import BundleError

@@ -13,11 +13,13 @@ import typer
 
 from cli.exits import fail, fail_without
 from cli.offline import OfflineOptions, OnProgress, translator_for
+from cli.output_files import write_whole, writes
 
 if TYPE_CHECKING:
     from model.evaluation.scoring import Report, Score
 
 
+@writes("output")
 def evaluate(
     model: Annotated[
         Path, typer.Option(help="A bundle, a training's folder, or a checkpoint in it.")
@@ -106,7 +108,10 @@ def evaluate(
         )
     if output is not None:
         lines = (" ".join(text.splitlines()) for text in translated.sentences)
-        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        try:
+            write_whole(output, (f"{line}\n".encode() for line in lines))
+        except OSError as exc:
+            fail(f"--output: {output}: {exc.strerror or exc}")
     report = score_translations(
         translated.sentences,
         test_set.references,

@@ -12,6 +12,7 @@ import typer
 
 from cli.exits import fail
 from cli.options import CallTimeout, ServerAccess, SourceLanguage, TargetLanguage, with_server
+from cli.output_files import write_whole, writes
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -103,6 +104,7 @@ def import_(
 
 
 @memory_app.command()
+@writes("output")
 @with_server
 def export(
     name: Name,
@@ -120,10 +122,7 @@ def export(
                 for part in parts:
                     sys.stdout.buffer.write(part)
                 return
-            partial = output.with_name(f"{output.name}.part")
-            with partial.open("wb") as file:
-                file.writelines(parts)
-            partial.replace(output)
+            write_whole(output, parts)
         except OSError as exc:
             fail(f"{exc.filename or output}: {exc.strerror or exc}")
 

@@ -47,7 +47,8 @@ class SegmentCache:
 
     def add(self, text: str, mime_type: str, translation: str) -> None:
         """Keep a translation. It is on disk after `flush`."""
-        line = json.dumps([self._key(text, mime_type), translation], ensure_ascii=False)
+        key = self._key(text, mime_type)
+        line = json.dumps([key, translation, _checksum(key, translation)], ensure_ascii=False)
         self._file.write(f"{line}\n")
 
     def flush(self) -> None:
@@ -72,9 +73,13 @@ class SegmentCache:
             return {}
         for line in lines:
             try:
-                key, translation = json.loads(line)
-            except (ValueError, TypeError):  # cut off
+                key, translation, checksum = json.loads(line)
+            except (ValueError, TypeError, RecursionError):  # cut off
                 continue
-            if isinstance(key, str) and isinstance(translation, str):
+            if checksum == _checksum(key, translation):
                 found[key] = translation
         return found
+
+
+def _checksum(key: Any, translation: Any) -> str:
+    return hashlib.sha256(json.dumps([key, translation]).encode()).hexdigest()

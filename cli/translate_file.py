@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +11,7 @@ import typer
 
 from cli.exits import describe, ended_by_sigterm, fail
 from cli.options import CallTimeout, ServerAccess, as_json, with_call_options, with_server
+from cli.output_files import is_same_file, write_whole, writes
 from cli.shown_warnings import show_warnings
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ _WARNINGS_SHOWN = 20
 _SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
 
 
+@writes("output")
 @with_server
 @with_call_options
 def translate_file(
@@ -59,7 +58,7 @@ def translate_file(
     target = options["target"]
     document = _read(file, target)
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
-    if output.exists() and output.samefile(file):
+    if is_same_file(output, file):
         fail("--output: is the document itself")
     if output.suffix.lower() != file.suffix.lower():
         fail(f"--output: must end in {file.suffix}: the format stays")
@@ -74,7 +73,7 @@ def translate_file(
                 arguments["source"] = await _detected(document.segments, target, client)
                 if arguments["source"] == target:
                     copies = [segment.text for segment in document.segments]
-                    _write(output, document.write(copies))
+                    write_whole(output, [document.write(copies)])
                     return copies
             with SegmentCache(output, depends_on) as cache:
                 if cache.num_found:
@@ -82,7 +81,7 @@ def translate_file(
                 translations = await _translated(
                     document.segments, client, cache, arguments, warnings
                 )
-                _write(output, document.write(translations))
+                write_whole(output, [document.write(translations)])
                 cache.remove()
             return translations
 
@@ -186,21 +185,3 @@ async def _translated(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
     return [found[segment] for segment in segments]
-
-
-def _write(output: Path, content: bytes) -> None:
-    """Write a file as a whole, or not at all."""
-    with tempfile.NamedTemporaryFile(
-        dir=output.parent, prefix=f".{output.name}.", delete=False
-    ) as file:
-        try:
-            file.write(content)
-            file.flush()
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(file.name, 0o666 & ~mask)
-            os.replace(file.name, output)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(file.name)
-            raise

@@ -33,11 +33,13 @@ class FakeServer:
     Attributes:
         fails: the error of a call with some texts, or None.
         warns: whether each translation has a warning.
+        mark: what stands before the text, for a server with other options.
         translated: how often each text was.
     """
 
     fails: Failure = lambda texts: None
     warns: bool = False
+    mark: str = ""
     translated: Counter[str] = field(default_factory=Counter)
 
     async def translate(self, texts: Sequence[str], **arguments: Any) -> TranslationBatch:
@@ -50,4 +52,4 @@ class FakeServer:
 
     def _translation(self, text: str) -> Translation:
         warnings = (TranslationWarning("missing", text, text),) if self.warns else ()
-        return Translation(f"[{text}]", FinishReason.EOS, 1, 1, False, warnings=warnings)
+        return Translation(f"[{self.mark}{text}]", FinishReason.EOS, 1, 1, False, warnings=warnings)

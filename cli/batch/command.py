@@ -20,6 +20,7 @@ from cli.options import (
     with_call_options,
     with_tls,
 )
+from cli.output_files import writes
 
 if TYPE_CHECKING:
     from cli.batch.job import Job
@@ -34,6 +35,7 @@ _CLIENTS_OF_BUCKETS = ("aiobotocore", "aiohttp", "botocore", "gcsfs", "google")
 _SOME_FAILED = 3
 
 
+@writes("output")
 @with_tls
 @with_call_options
 def batch(
@@ -87,7 +89,10 @@ def batch(
     part_rows: Annotated[
         int, typer.Option(help="Rows that are kept together, and done again together.", min=1)
     ] = 8_192,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget an interrupted run.")] = False,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Forget earlier runs, and replace what is at OUTPUT."),
+    ] = False,
     api_key: ApiKey = "",
     tls: TlsArgument = None,
     source: SourceLanguage = "",
@@ -111,13 +116,14 @@ def batch(
     """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
 
     Each row is translated exactly once. After an interruption, the same command resumes with the
-    missing parts; OUTPUT.dragoman-job has the others until the job is complete. Equal texts are
+    missing parts; OUTPUT.dragoman-job has the others until the job is complete. Files that are not
+    this job's are never replaced without --restart, and its inputs never. Equal texts are
     translated once. A row that can't be translated has no translation: OUTPUT.problems.jsonl has
     the reason, and the warnings of other rows. OUTPUT.manifest.json has checksums of all parts. The
     exit status is 3 if the job is complete but rows failed.
     """
-    from cli.batch import plan
     from cli.batch.formats import FORMATS
+    from cli.batch.inputs import JobError, find_inputs
     from cli.batch.job import Job
     from cli.batch.pool import ServersAwayError
     from cli.batch.run import JobServers, Work
@@ -146,7 +152,7 @@ def batch(
     try:
         with ended_by_sigterm():
             at = Storage.of(output)
-            files = plan.find_inputs(source_files, at, format)
+            files = find_inputs(source_files, at, format)
             is_one = [file.storage.path for file in files] == [Storage.of(source_files).path]
             depends_on = {"models": asyncio.run(servers.models()), **as_json(chosen)}
             columns = tuple(column or ("text",))
@@ -163,7 +169,7 @@ def batch(
                 _run(job, translate)
     except TranslationError as exc:
         fail(describe(", ".join(servers.addresses) or "the models", exc))
-    except (plan.JobError, ServersAwayError, BundleError, DragomanError) as exc:
+    except (JobError, ServersAwayError, BundleError, DragomanError) as exc:
         fail(str(exc))
     except ValueError as exc:
         fail(f"INPUT or --output: {exc}")

@@ -2,105 +2,20 @@
 
 from __future__ import annotations
 
-import abc
-import csv
-import io
-import itertools
 import json
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
-# Of a part: what a killed job does again, and what one takes of memory.
-_MAX_PART_BYTES = 8 << 20
-
-Translations = Mapping[str, Sequence["str | None"]]
-
-
-class FormatError(Exception):
-    """A file is not as its format wants it. The message may be shown to users."""
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Rows that follow one another in a file.
-
-    Attributes:
-        start, end: bytes, or in Parquet rows, from the beginning of the file; `end` is exclusive.
-        rows: their number.
-    """
-
-    start: int
-    end: int
-    rows: int
-
-
-@dataclass
-class Rows:
-    """Rows of a file.
-
-    Attributes:
-        texts: texts of all rows, for each column; None where there is nothing to translate.
-        errors: reasons why rows can't be translated, by index.
-        content: the rows as the format keeps them.
-    """
-
-    texts: dict[str, list[str | None]]
-    errors: dict[int, str]
-    content: Any = field(repr=False)
-
-
-class FileFormat(abc.ABC):
-    """A format of files with rows."""
-
-    @abc.abstractmethod
-    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
-        """The parts of a file, in order. Reads the whole file once.
-
-        Args:
-            file: the file, at its beginning.
-            digest: gets the whole content.
-            part_rows: most rows of a part.
-        """
-
-    @abc.abstractmethod
-    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """The rows of a part.
-
-        Raises:
-            FormatError: a column is missing, or the file is damaged.
-        """
-
-    @abc.abstractmethod
-    def write(
-        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
-    ) -> None:
-        """Write a part: its rows with translations.
-
-        Args:
-            file: file to write the part to.
-            rows: rows that `read` returned.
-            translations: values of all rows, for each new column; None without a value.
-            is_first: whether it is the file's first part.
-        """
-
-    def join(self, file: IO[bytes], parts: Iterable[IO[bytes]]) -> None:
-        """Write a file from its parts."""
-        for part in parts:
-            shutil.copyfileobj(part, file, 1 << 20)
-
-
-def _grouped(ends: Iterable[int], part_rows: int, start: int = 0) -> Iterator[Extent]:
-    """Parts of rows that end at `ends`."""
-    begin, end, rows = start, start, 0
-    for end in ends:
-        rows += 1
-        if rows == part_rows or end - begin >= _MAX_PART_BYTES:
-            yield Extent(begin, end, rows)
-            begin, rows = end, 0
-    if rows:
-        yield Extent(begin, end, rows)
+from cli.batch.csv_format import Csv
+from cli.batch.file_format import (
+    Extent,
+    FileFormat,
+    FormatError,
+    Rows,
+    Translations,
+    grouped,
+    has_surrogates,
+)
 
 
 def _lines(file: IO[bytes], extent: Extent) -> list[bytes]:
@@ -121,7 +36,7 @@ class _LineFormat(FileFormat):
                 end += len(line)
                 yield end
 
-        return _grouped(ends(), part_rows)
+        return grouped(ends(), part_rows)
 
 
 class TextLines(_LineFormat):
@@ -172,7 +87,7 @@ class JsonLines(_LineFormat):
                 value = None if row is None else row.get(column)
                 if value is not None and not isinstance(value, str):
                     errors[index], value = f"{column}: not a string", None
-                elif value is not None and _has_surrogates(value):
+                elif value is not None and has_surrogates(value):
                     errors[index], value = f"{column}: half of a surrogate pair", None
                 into.append(value)
             content.append((line, row))
@@ -202,96 +117,6 @@ def _with_members(line: bytes, row: dict[str, Any], new: dict[str, str | None]) 
 
 def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-
-
-class Csv(FileFormat):
-    """Values with commas or tabs between them, and a first row with the columns' names."""
-
-    def __init__(self, delimiter: str) -> None:
-        self._delimiter = delimiter
-
-    def _records(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The rows, none with more values than the first one; blank lines are left out."""
-        csv.field_size_limit(_MAX_PART_BYTES)
-        # Strict: a quotation mark that is never closed would hide all rows after it.
-        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        num_columns = 0
-        try:
-            for record in reader:
-                num_columns = num_columns or len(record)
-                if len(record) > num_columns:
-                    raise csv.Error(f"{len(record)} values in {num_columns} columns")
-                if record:
-                    yield record
-        except csv.Error as exc:
-            raise FormatError(f"not CSV at line {reader.line_num}: {exc}") from exc
-
-    def extents(self, file: IO[bytes], digest: Any, part_rows: int) -> Iterator[Extent]:
-        """See `FileFormat.extents`; the first row belongs to no part."""
-        end = 0
-
-        def lines() -> Iterator[str]:
-            nonlocal end
-            for line in file:
-                digest.update(line)
-                end += len(line)
-                # The reader wants text; columns are found alike in any encoding with ASCII in it.
-                yield line.decode("latin-1")
-
-        records = self._records(lines())
-        if next(records, None) is None:
-            return iter(())
-        header_end = end
-        extents = _grouped((end for _ in records), part_rows, header_end)
-        # A part without rows still has the header.
-        first = next(extents, Extent(header_end, header_end, 0))
-        return itertools.chain([first], extents)
-
-    def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
-        """See `FileFormat.read`."""
-        file.seek(0)
-        header = next(self._records(line.decode("utf-8-sig", "replace") for line in file), [])
-        for column in columns:
-            if header.count(column) != 1:
-                found = "several columns" if column in header else "no column"
-                raise FormatError(f"{found} {column!r}; there are {', '.join(header)}")
-        file.seek(extent.start)
-        content = file.read(extent.end - extent.start)
-        texts: dict[str, list[str | None]] = {column: [] for column in columns}
-        errors: dict[int, str] = {}
-        lines = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
-        records = [
-            [*record, *[""] * (len(header) - len(record))] for record in self._records(lines)
-        ]
-        for index, record in enumerate(records):
-            for column, into in texts.items():
-                value: str | None = record[header.index(column)]
-                if value and not value.isascii() and _has_surrogates(value):
-                    errors[index], value = f"{column}: not valid UTF-8", None
-                into.append(value)
-        line_end = "\r\n" if content.partition(b"\n")[0].endswith(b"\r") else "\n"
-        return Rows(texts, errors, (header, records, line_end))
-
-    def write(
-        self, file: IO[bytes], rows: Rows, translations: Translations, *, is_first: bool
-    ) -> None:
-        """See `FileFormat.write`."""
-        header, records, line_end = rows.content
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=self._delimiter, lineterminator=line_end)
-        names = [*header, *(name for name in translations if name not in header)]
-        if is_first:
-            writer.writerow(names)
-        for index, record in enumerate(records):
-            row = [*record, *[""] * (len(names) - len(record))]
-            for name, values in translations.items():
-                row[names.index(name)] = values[index] or ""
-            writer.writerow(row)
-        file.write(text.getvalue().encode("utf-8", "surrogateescape"))
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Parquet(FileFormat):

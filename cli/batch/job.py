@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
 from cli.batch import plan
-from cli.batch.formats import FORMATS, Rows
-from cli.batch.plan import InputFile, JobError, JobPart
+from cli.batch.file_format import Rows
+from cli.batch.formats import FORMATS
+from cli.batch.inputs import LOCK, MANIFEST, PROBLEMS, STATE, InputFile, JobError, check_different
+from cli.batch.plan import JobPart
+from cli.batch.state import DamagedError, JobState, Record, checksum, read_record, write_record
 from cli.batch.storage import Storage
 
-_PLAN = "plan.json"
+_MANIFEST = "dragoman batch manifest 1"
+_OTHER = "choose another output, or --restart"
 # Of a text with a problem.
 _MAX_SHOWN_CHARACTERS = 1000
 
@@ -35,12 +39,12 @@ class Result:
     warnings: tuple[dict[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
     """Files, and a folder beside the output that has the plan and the finished parts.
 
-    A part is a file with the translated rows and, written after it, one with its checksum. So a
-    part is done, or done again as a whole. In the end, outputs are joined from the parts.
+    A part is done, or done again as a whole. In the end, outputs are joined from the parts. No file
+    is replaced that the job has not written, unless it was told to restart.
 
     Attributes:
         files: the input files, in order.
@@ -56,20 +60,22 @@ class Job:
     depends_on: Mapping[str, Any]
     part_rows: int = 8_192
     _plans: list[plan.FilePlan] = field(default_factory=list, init=False)
+    # Whether files in the places of the outputs are the job's own, or may be replaced by request.
+    _may_replace: bool = field(default=False, init=False)
 
     @property
-    def _state(self) -> Storage:
-        return self.output.with_suffix(".dragoman-job")
+    def _state(self) -> JobState:
+        return JobState(self.output.with_suffix(STATE))
 
     @property
     def manifest(self) -> Storage:
         """The file that a finished job leaves beside its output."""
-        return self.output.with_suffix(".manifest.json")
+        return self.output.with_suffix(MANIFEST)
 
     @property
     def problems(self) -> Storage:
         """The file with the rows that could not be translated, or have warnings."""
-        return self.output.with_suffix(".problems.jsonl")
+        return self.output.with_suffix(PROBLEMS)
 
     @property
     def num_rows(self) -> int:
@@ -83,20 +89,33 @@ class Job:
             The number of failed rows if an earlier run has finished the job; else None.
 
         Raises:
-            JobError: the earlier run was another job, a file is damaged, or an output is gone.
+            JobError: the earlier run was another job, an input or an output has changed or is
+                damaged, or there is a file in the place of an output.
         """
-        if (finished := self.manifest.read_json()) is not None:
+        try:
+            finished = read_record(self.manifest, _MANIFEST)
+        except DamagedError as exc:
+            raise JobError(f"--output: {exc}: {_OTHER}") from exc
+        if finished is not None:
             self._take_up(finished, self.manifest)
-            for file in self.files:
-                if not file.output.exists():
-                    raise JobError(f"{file.output.path} is gone since the job ended: --restart")
+            self._check_outputs(finished["outputs"])
+            self._state.remove()
             return int(finished["failed"])
-        kept = (self._state / _PLAN).read_json()
-        if kept is not None and self._done():
-            self._take_up(kept, self._state)
+        kept, parts = self._state.plan(), self._state.parts()
+        if kept is not None and parts:
+            self._take_up(kept, self._state.folder)
         else:
             self._plans.extend(plan.plan_file(file, self.part_rows) for file in self.files)
-            (self._state / _PLAN).write_json(self._described())
+        if any(part["plan"] != self._plan_id for part in parts.values()):
+            raise JobError(
+                f"--output: {self._state.folder.path} has parts of a plan that is lost, of other "
+                f"options, files or --part-rows: {_OTHER}"
+            )
+        if kept is not None and _plan_id(kept) == self._plan_id:
+            self._may_replace |= kept["may_replace"]
+        self._check_free()
+        if kept is None or not parts:
+            self._write_plan()
         return None
 
     def _take_up(self, kept: Mapping[str, Any], where: Storage) -> None:
@@ -112,17 +131,17 @@ class Job:
         Raises:
             JobError: another command works on it.
         """
-        with self.output.with_suffix(".dragoman-lock").locked() as is_ours:
+        with self.output.with_suffix(LOCK).locked() as is_ours:
             if not is_ours:
                 raise JobError(f"--output: another command works on {self.output.path}")
             yield
 
     def restart(self) -> None:
-        """Forget earlier runs."""
+        """Forget earlier runs; what is in the places of the outputs may be replaced."""
         self._state.remove()
-        for file in (self.manifest, self.problems):
-            if file.exists():
-                file.fs.rm(file.path)
+        self.manifest.remove()
+        self.problems.remove()
+        self._may_replace = True
 
     def _described(self) -> dict[str, Any]:
         return {
@@ -131,20 +150,25 @@ class Job:
             "inputs": plan.to_json(self._plans),
         }
 
+    def _write_plan(self) -> None:
+        self._state.write_plan({"may_replace": self._may_replace, **self._described()})
+
+    @functools.cached_property
+    def _plan_id(self) -> str:
+        """The checksum of the plan, by which its parts are known, once the job is open."""
+        return _plan_id(self._described())
+
     def _check(self, kept: Mapping[str, Any], where: Storage) -> None:
         now = json.loads(json.dumps(self._described()))
         for name in ("columns", "depends_on"):
             if kept[name] != now[name]:
                 raise JobError(
                     f"--output: {where.path} is of a job with other options or models "
-                    f"({_difference(kept[name], now[name])}): choose another output, or --restart"
+                    f"({_difference(kept[name], now[name])}): {_OTHER}"
                 )
-        paths = [file.storage.path for file in self.files]
-        if [each["path"] for each in kept["inputs"]] != paths:
-            raise JobError(
-                f"--output: {where.path} is of a job with other files: choose another output, or "
-                "--restart"
-            )
+        files = [[each.storage.path, each.output.path, each.format] for each in self.files]
+        if [[each["path"], each["output"], each["format"]] for each in kept["inputs"]] != files:
+            raise JobError(f"--output: {where.path} is of a job with other files: {_OTHER}")
 
     def _check_input(self, index: int) -> None:
         """Check that a file has not changed; a file with only a new time is read for that."""
@@ -153,22 +177,44 @@ class Job:
         if version == kept.version:
             return
         if plan.plan_file(file, self.part_rows).sha256 != kept.sha256:
-            raise JobError(
-                f"{kept.path} has changed since the job began: choose another output, or --restart"
-            )
+            raise JobError(f"{kept.path} has changed since the job began: {_OTHER}")
         self._plans[index] = replace(kept, version=version)
 
-    def _done(self) -> set[str]:
-        """Names of the finished parts."""
-        if not self._state.exists():
-            return set()
-        names = (path.rpartition("/")[2] for path in self._state.fs.ls(self._state.path, False))
-        return {name[:-5] for name in names if name.endswith(".json")} - {_PLAN[:-5]}
+    def _check_outputs(self, kept: Sequence[Mapping[str, str]]) -> None:
+        """Check that the outputs are as a finished job has left them."""
+        for file, output in zip(self.files, kept, strict=True):
+            if not file.output.exists():
+                raise JobError(f"{file.output.path} is gone since the job ended: --restart")
+            is_same = file.output.version() == output["version"]
+            if not is_same and file.output.sha256() != output["sha256"]:
+                raise JobError(f"{file.output.path} has changed since the job ended: {_OTHER}")
+
+    def _check_free(self) -> None:
+        """Check that no file is replaced that is not the job's."""
+        if self._may_replace:
+            return
+        for place in (*(file.output for file in self.files), self.problems, self.manifest):
+            if place.exists():
+                raise JobError(f"--output: {place.path} exists, and is not of this job: {_OTHER}")
+
+    def _finished(self) -> dict[JobPart, Record]:
+        """The finished parts, with their records."""
+        kept = self._state.parts()
+        return {
+            part: record
+            for part in plan.parts_of(self._plans)
+            if (record := kept.get(part.name)) is not None
+            and all(record.get(name) == value for name, value in self._identity(part).items())
+        }
+
+    def _identity(self, part: JobPart) -> dict[str, Any]:
+        """Values of a record by which a part of this plan differs from all others."""
+        return {"plan": self._plan_id, "part": part.name, "extent": asdict(part.extent)}
 
     def missing(self) -> list[JobPart]:
         """The parts that are not done, in order."""
-        done = self._done()
-        return [part for part in plan.parts_of(self._plans) if part.name not in done]
+        done = self._finished()
+        return [part for part in plan.parts_of(self._plans) if part not in done]
 
     def read(self, part: JobPart) -> Rows:
         """The rows of a part.
@@ -181,6 +227,8 @@ class Job:
         with plan.reading(file) as content:
             rows = FORMATS[file.format][0].read(content, part.extent, self.columns)
         self._check_input(part.file)
+        if any(len(texts) != part.extent.rows for texts in rows.texts.values()):
+            raise JobError(f"{file.storage.path} has other rows than when the job began: {_OTHER}")
         return rows
 
     def write(self, part: JobPart, rows: Rows, results: Mapping[str, Sequence[Result]]) -> None:
@@ -199,14 +247,9 @@ class Job:
         FORMATS[self.files[part.file].format][0].write(
             content, rows, new, is_first=part.number == 0
         )
-        (self._state / f"{part.name}.part").write(lambda file: file.write(content.getvalue()))
-        (self._state / f"{part.name}.json").write_json(
-            {
-                "rows": part.extent.rows,
-                "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
-                "problems": list(self._problems(part, rows, results)),
-            }
-        )
+        problems = list(self._problems(part, rows, results))
+        record = {**self._identity(part), "problems": problems}
+        self._state.keep(part.name, content.getvalue(), record)
 
     def _problems(
         self, part: JobPart, rows: Rows, results: Mapping[str, Sequence[Result]]
@@ -239,41 +282,62 @@ class Job:
         """
         for index in range(len(self.files)):
             self._check_input(index)
-        parts = plan.parts_of(self._plans)
-        kept = {part: (self._state / f"{part.name}.json").read_json() for part in parts}
-        for index, file in enumerate(self.files):
-            own = [part for part in parts if part.file == index]
-
-            def fill(output: IO[bytes], file: InputFile = file, own: list[JobPart] = own) -> None:
-                FORMATS[file.format][0].join(output, (self._verified(p, kept[p]) for p in own))
-
-            file.output.write(fill)
-        problems = [problem for part in parts for problem in kept[part]["problems"]]
+        kept = self._finished()
+        for part in plan.parts_of(self._plans):
+            if part not in kept:
+                raise self._unfinished(f"{part.name} is missing or damaged")
+        if not self._may_replace:
+            self._check_free()
+            self._may_replace = True  # what is written now is the job's own, also if it is killed
+            self._write_plan()
+        own: list[list[JobPart]] = [[] for _ in self.files]
+        for part in kept:
+            own[part.file].append(part)
+        outputs = [self._join(*each, kept) for each in zip(self.files, own, strict=True)]
+        check_different(file.output for file in self.files)
+        problems = [problem for record in kept.values() for problem in record["problems"]]
         if problems:
             lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in problems)
             self.problems.write(lambda file: file.writelines(line.encode() for line in lines))
         failed = {(each["input"], each["row"]) for each in problems if "error" in each}
         warned = {(each["input"], each["row"]) for each in problems} - failed
-        self.manifest.write_json(
-            {
-                **self._described(),
-                "parts": [
-                    {"file": part.file, "rows": part.extent.rows, "sha256": kept[part]["sha256"]}
-                    for part in parts
-                ],
-                "failed": len(failed),
-                "warned": len(warned),
-            }
-        )
+        manifest = {
+            **self._described(),
+            "outputs": outputs,
+            "parts": [
+                {"file": part.file, "rows": part.extent.rows, "sha256": record["sha256"]}
+                for part, record in kept.items()
+            ],
+            "failed": len(failed),
+            "warned": len(warned),
+        }
+        write_record(self.manifest, _MANIFEST, manifest)
         self._state.remove()
         return len(failed), len(warned)
 
-    def _verified(self, part: JobPart, kept: Mapping[str, Any]) -> IO[bytes]:
-        file = self._state / f"{part.name}.part"
-        content = file.fs.cat_file(file.path)
-        if hashlib.sha256(content).hexdigest() != kept["sha256"]:
-            raise JobError(f"{self._state.path}: {file.name} is damaged; use --restart")
-        return io.BytesIO(content)
+    def _join(
+        self, file: InputFile, parts: Sequence[JobPart], kept: Mapping[JobPart, Record]
+    ) -> dict[str, str]:
+        """Write an output; returns what the manifest has of it."""
+
+        def fill(output: IO[bytes]) -> None:
+            contents = (io.BytesIO(self._state.content(part.name, kept[part])) for part in parts)
+            FORMATS[file.format][0].join(output, contents)
+
+        try:
+            sha256 = file.output.write(fill)
+        except DamagedError as exc:
+            raise self._unfinished(str(exc)) from exc
+        return {"path": file.output.path, "version": file.output.version(), "sha256": sha256}
+
+    def _unfinished(self, why: str) -> JobError:
+        return JobError(f"{self._state.folder.path}: {why}; the same command does this part again")
+
+
+def _plan_id(described: Mapping[str, Any]) -> str:
+    """The checksum of a plan, without the times of its files."""
+    inputs = [{**each, "version": None} for each in described["inputs"]]
+    return checksum({**{n: described[n] for n in ("columns", "depends_on")}, "inputs": inputs})
 
 
 def _difference(before: Any, now: Any) -> str:

@@ -11,27 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from cli.batch.formats import FORMATS, Extent, FormatError, format_name
-from cli.batch.storage import Storage
-
-
-class JobError(Exception):
-    """A job can't be done. The message may be shown to users."""
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file to translate.
-
-    Attributes:
-        storage: place of the file.
-        output: place of its translation.
-        format: a name in `FORMATS`.
-    """
-
-    storage: Storage
-    output: Storage
-    format: str
+from cli.batch.file_format import Extent, FormatError
+from cli.batch.formats import FORMATS
+from cli.batch.inputs import InputFile, JobError
 
 
 @dataclass(frozen=True)
@@ -62,12 +44,16 @@ class FilePlan:
 
     Attributes:
         path: its path.
+        output: path of its translation.
+        format: a name in `FORMATS`.
         version: value of `Storage.version`.
         sha256: of its content, decompressed.
         extents: its parts.
     """
 
     path: str
+    output: str
+    format: str
     version: str
     sha256: str
     extents: tuple[Extent, ...]
@@ -76,59 +62,6 @@ class FilePlan:
     def rows(self) -> int:
         """Number of rows."""
         return sum(extent.rows for extent in self.extents)
-
-
-def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
-    """The files that a path, a folder, a pattern or a URL means, with their outputs.
-
-    One file is translated to a file, or into a folder that exists; several into a folder, in which
-    they keep their names.
-
-    Args:
-        url: path, pattern or URL, for example in.jsonl, texts/, s3://bucket/*.parquet.
-        output: file or folder.
-        format: a name in `FORMATS`; "" for the one that the names of the files say.
-
-    Raises:
-        JobError: there is no such file, or one of no known format.
-    """
-    found = Storage.of(url)
-    fs, path = found.fs, found.path.rstrip("/")
-    if output.is_in(Storage(fs, path)):
-        raise JobError("--output: is the input, or lies in it")
-    if output.is_special:
-        raise JobError("--output: is neither a file nor a folder")
-    if fs.isfile(path):
-        into = output / found.name if output.fs.isdir(output.path) else output
-        return [InputFile(found, into, _format(path, format))]
-    if any(sign in path for sign in "*?["):
-        paths = sorted(each for each in fs.glob(path) if _is_visible(each) and fs.isfile(each))
-        base = path[: min(path.find(sign) for sign in "*?[" if sign in path)].rpartition("/")[0]
-    elif fs.isdir(path):
-        names = fs.find(path)
-        paths = sorted(
-            each for each in names if (format or format_name(each)) and _is_visible(each)
-        )
-        base = path
-    else:
-        raise JobError(f"INPUT: there is no file {url}")
-    if not paths:
-        raise JobError(f"INPUT: {url} has no files of a known type")
-    return [
-        InputFile(Storage(fs, each), output / each[len(base) :].lstrip("/"), _format(each, format))
-        for each in paths
-    ]
-
-
-def _is_visible(path: str) -> bool:
-    return not path.rpartition("/")[2].startswith((".", "_"))
-
-
-def _format(path: str, wanted: str) -> str:
-    if found := wanted or format_name(path):
-        return found
-    suffixes = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
-    raise JobError(f"{path}: unsupported file type: expected {suffixes}, or --format")
 
 
 def plan_file(file: InputFile, part_rows: int) -> FilePlan:
@@ -146,7 +79,10 @@ def plan_file(file: InputFile, part_rows: int) -> FilePlan:
     digest = hashlib.sha256()
     with reading(file) as content:
         extents = tuple(FORMATS[file.format][0].extents(content, digest, part_rows))
-    return FilePlan(file.storage.path, version, digest.hexdigest(), extents)
+    return FilePlan(
+        *(file.storage.path, file.output.path, file.format),
+        *(version, digest.hexdigest(), extents),
+    )
 
 
 @contextlib.contextmanager

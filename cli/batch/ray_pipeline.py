@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cli.batch.plan import JobError, JobPart
+from cli.batch.inputs import JobError
+from cli.batch.plan import JobPart
 from cli.batch.run import OnDone, Work
 
 # Parts that an actor gets at once. It begins with all of them, so that the end of one is not idle.

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cli.batch.inputs import JobError
 from cli.batch.job import Job, Result
-from cli.batch.plan import JobError, JobPart
+from cli.batch.plan import JobPart
 from cli.batch.pool import Pool
 
 # So that the last texts of a part are translated beside those of the next ones.
@@ -52,7 +53,7 @@ class JobServers:
             }
 
     async def models(self) -> list[str]:
-        """Names and versions of the models, by which a job knows whether they have changed.
+        """Names and versions of the models, with checksums or precisions, for a job to compare.
 
         Raises:
             TranslationError: no server answers.
@@ -63,7 +64,9 @@ class JobServers:
             from service.settings import shipped_models
 
             bundles = [Bundle.load(path) for path in self.bundles or shipped_models()]
-            return sorted(f"{bundle.name} {bundle.version}" for bundle in bundles)
+            return sorted(
+                f"{bundle.name} {bundle.version} {bundle.manifest_sha256}" for bundle in bundles
+            )
         from dragoman.client import AsyncClient, TranslationError
 
         found: set[str] = set()
@@ -71,7 +74,8 @@ class JobServers:
         for address in self.addresses:
             async with AsyncClient(address, **self.client) as client:
                 try:
-                    found |= {f"{each.name} {each.version}" for each in await client.list_models()}
+                    models = await client.list_models()
+                    found |= {f"{each.name} {each.version} {each.precision}" for each in models}
                 except TranslationError as exc:
                     away = exc
         if away is not None and not found:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
+
+_CALLS_IN_FLIGHT = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,28 @@ class Storage:
         return Storage(self.fs, self.path.rstrip("/") + suffix)
 
     def is_in(self, other: Storage) -> bool:
-        """Whether it is `other`, or lies in it."""
-        is_below = f"{self.path.rstrip('/')}/".startswith(f"{other.path.rstrip('/')}/")
-        return bool(type(self.fs) is type(other.fs) and is_below)
+        """Whether it is `other`, or lies in it; links are followed."""
+        (kind, path), (other_kind, folder) = self._place, other._place
+        return kind == other_kind and f"{path}/".startswith(f"{folder}/")
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        fs = self.fs
+        while hasattr(fs, "fs"):  # a cache in front of the file system
+            fs = fs.fs
+        path = os.path.realpath(self.path) if self.is_local else self.path
+        return type(fs).__name__, path.rstrip("/")
+
+    @property
+    def identities(self) -> set[tuple[Any, ...]]:
+        """Values that two places share if they are one file, by links or letter case as well."""
+        if not self.is_local:
+            return {self._place}
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return {self._place}
+        return {self._place, (found.st_dev, found.st_ino)}
 
     @property
     def is_special(self) -> bool:
@@ -81,16 +106,21 @@ class Storage:
             yield True
             return
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        with open(self.path, "wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
+        while True:
+            with open(self.path, "ab") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    yield False
+                    return
+                if not _is_at(file, self.path):  # its last holder has just removed it
+                    continue
+                try:
+                    yield True
+                finally:
+                    if _is_at(file, self.path):
+                        os.unlink(self.path)
                 return
-            try:
-                yield True
-            finally:
-                os.unlink(self.path)
 
     def exists(self) -> bool:
         """Whether there is such a file or folder now."""
@@ -99,62 +129,98 @@ class Storage:
 
     def version(self) -> str:
         """A string that changes with the file: its size with its time or entity tag."""
+        from fsspec import AbstractFileSystem
+
         self.fs.invalidate_cache()
-        return str(self.fs.ukey(self.path))
+        # Not the file system's own method: that of HTTP believes that files never change.
+        return str(AbstractFileSystem.ukey(self.fs, self.path))
 
     def open(self) -> IO[bytes]:
         """Open for reading; a compressed file is decompressed."""
         return cast("IO[bytes]", self.fs.open(self.path, "rb", compression="infer"))
 
-    def read_json(self) -> Any:
-        """The content of a JSON file; None if it is missing or incomplete."""
+    def read(self) -> bytes | None:
+        """The content as it is stored; None if there is no such file."""
         try:
-            return json.loads(self.fs.cat_file(self.path))
-        except (FileNotFoundError, ValueError):
+            return cast("bytes", self.fs.cat_file(self.path))
+        except FileNotFoundError:
             return None
 
-    def write_json(self, value: Any) -> None:
-        """Write a JSON file, as a whole or not at all."""
-        self.write(lambda file: file.write(json.dumps(value, ensure_ascii=False).encode()))
+    def sha256(self) -> str:
+        """SHA-256 of the content as it is stored."""
+        with self.fs.open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def write(self, fill: Callable[[IO[bytes]], Any]) -> None:
+    def write(self, fill: Callable[[IO[bytes]], Any]) -> str:
         """Write a file, as a whole or not at all; compressed if its name has such a suffix.
 
         Args:
             fill: writes the content.
+
+        Returns:
+            SHA-256 of the content as it is stored.
         """
         if not self.is_local:
             file = self.fs.open(self.path, "wb", autocommit=False)
             try:
-                with _compressed(file, self.path) as content:
-                    fill(content)
+                sha256 = _fill(file, self.path, fill)
                 if not file.closed:
                     file.close()
             except BaseException:
                 file.discard()
                 raise
             file.commit()
-            return
+            return sha256
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        temporary = f"{self.path}.writing"
-        with open(temporary, "wb") as file:
-            with _compressed(file, self.path) as content:
-                fill(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        temporary = self.unfinished.path
+        try:
+            with open(temporary, "wb") as file:
+                sha256 = _fill(file, self.path, fill)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        return sha256
+
+    @property
+    def unfinished(self) -> Storage:
+        """The file that `write` writes on a disk before it takes this one's place."""
+        return self.with_suffix(".dragoman-unfinished")
 
     def remove(self) -> None:
-        """Delete the folder and all that is in it, if there is one."""
-        if self.exists():
+        """Delete the file, or the folder and all that is in it, if there is one."""
+        if not self.exists():
+            return
+        if self.is_local:
             self.fs.rm(self.path, recursive=True)
+            return
+        # Each by its name: `rm` would take a name with an asterisk for a pattern.
+        in_parallel(self.fs.rm_file, self.fs.find(self.path))
 
 
-class _KeptOpen:
-    """A file that its compressor must not close."""
+def in_parallel(call: Callable[[T], R], values: Iterable[T]) -> list[R]:
+    """Results of calls for files: those of buckets take long, each."""
+    with ThreadPoolExecutor(_CALLS_IN_FLIGHT) as executor:
+        return list(executor.map(call, values))
+
+
+def _is_at(file: IO[bytes], path: str) -> bool:
+    """Whether an open file is still the one with this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+class _Hashing:
+    """A file that its compressor must not close; hashes what is written, in order."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self.sha256 = hashlib.sha256()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -165,14 +231,30 @@ class _KeptOpen:
     def __exit__(self, *error: object) -> None:
         return None
 
+    def write(self, content: Any) -> int:
+        """Write bytes."""
+        self.sha256.update(content)
+        return self._file.write(content)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        """Write bytes."""
+        for line in lines:
+            self.write(line)
+
+    def seekable(self) -> bool:
+        """Nothing that was written may change."""
+        return False
+
     def close(self) -> None:
         """Leave it open."""
 
 
-def _compressed(file: IO[bytes], path: str) -> Any:
-    """A context manager with `file`, or with a compressor in front of it."""
+def _fill(file: IO[bytes], path: str, fill: Callable[[IO[bytes]], Any]) -> str:
+    """Fill a file, with a compressor in front if its name wants one; returns its SHA-256."""
     from fsspec.compression import compr
     from fsspec.utils import infer_compression
 
-    kept, kind = _KeptOpen(file), infer_compression(path)
-    return compr[kind](kept, mode="wb") if kind else kept
+    hashing, kind = _Hashing(file), infer_compression(path)
+    with compr[kind](hashing, mode="wb") if kind else hashing as content:
+        fill(content)
+    return hashing.sha256.hexdigest()

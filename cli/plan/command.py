@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import fail, fail_without
+from cli.output_files import write_whole, writes
 
 if TYPE_CHECKING:
     from cli.plan.planner import Demand, ScenarioPlan
     from cli.plan.replica import MeasuredReplica
 
 
+@writes("output", "picture")
 def plan(
     rate: Annotated[
         float | None, typer.Option(help="Sentences a second, a call each.", show_default=False)
@@ -277,7 +279,7 @@ def _plan(
     plans = planner.plan()
     if picture is not None:
         try:
-            picture.write_text(report.picture(plans, demand), encoding="utf-8")
+            write_whole(picture, [report.picture(plans, demand).encode()])
         except OSError as exc:
             fail(f"--picture: {picture}: {exc.strerror or exc}")
     if as_json:

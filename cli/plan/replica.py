@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from cli.output_files import write_whole
+
 FORMAT = "dragoman-replica-1"
 MOST_LENGTHS = 2_000
 
@@ -121,7 +123,7 @@ class MeasuredReplica:
         """
         content = {"format": FORMAT, **asdict(self)}
         try:
-            path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            write_whole(path, [f"{json.dumps(content)}\n".encode()])
         except OSError as exc:
             raise ReplicaError(f"{path}: {exc.strerror or exc}") from exc
 

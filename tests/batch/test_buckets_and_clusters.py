@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from cli.batch.inputs import JobError
+from tests.batch_jobs import ROWS as TEXTS
+from tests.batch_jobs import job_of, run_one_part
+from tests.batch_jobs import run as run_job
 from tests.factories import tiny_bundle
 from tests.integration.servers import command_environment
 
@@ -41,7 +45,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     fs = s3fs.S3FileSystem(skip_instance_cache=True)
     fs.mkdir("texts")
+    s3fs.S3FileSystem.clear_instance_cache()  # it has the server of an earlier test
     yield fs
+    fs.invalidate_cache()
+    fs.rm("texts", recursive=True)  # else the next server in this process has it
     server.stop()
 
 
@@ -92,6 +99,44 @@ def test_a_killed_job_on_s3_goes_on(bucket: Any, bundle: Path) -> None:
     manifest = json.loads(bucket.cat("texts/out.manifest.json"))
     assert sum(part["rows"] for part in manifest["parts"]) == len(ROWS)
     assert not bucket.exists("texts/out.dragoman-job")
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("s3://texts/in/a.txt", "s3://texts/in"),
+        ("s3://texts/in/*.txt", "s3://texts/in/"),
+        ("s3a://texts/in/a.txt", "s3://texts/in/a.txt"),
+        ("s3://texts/**/*.txt", "s3://texts/out"),
+    ],
+)
+def test_an_output_on_s3_is_no_input(bucket: Any, source: str, output: str) -> None:
+    bucket.pipe("texts/in/a.txt", b"one\n")
+    with pytest.raises(JobError, match=r"is the input|would be an input"):
+        job_of(source, output)
+
+
+def test_a_name_on_s3_leads_nowhere_else(bucket: Any, tmp_path: Path) -> None:
+    bucket.pipe("texts/in/../../a.txt", b"one\n")
+    with pytest.raises(JobError, match="not be in the folder of the outputs"):
+        job_of("s3://texts/in", tmp_path / "out")
+
+
+def test_parts_on_s3_are_believed_with_their_plan(bucket: Any) -> None:
+    bucket.pipe("texts/in.txt", "".join(f"{row}\n" for row in TEXTS).encode())
+    for name in ("out.txt", "out*.txt"):
+        place = f"s3://texts/{name}"
+        run_one_part(job_of("s3://texts/in.txt", place))
+        bucket.rm_file(f"texts/{name}.dragoman-job/plan.json")
+        with pytest.raises(JobError, match="has parts of a plan that is lost"):
+            job_of("s3://texts/in.txt", place, part_rows=7).open()
+        bucket.pipe(f"texts/{name}.dragoman-job/00000-000000.json", b"{}")
+        run_job(job_of("s3://texts/in.txt", place))
+        bucket.invalidate_cache()
+        content = bucket.cat_file(f"texts/{name}").decode()
+        assert content == "".join(f"[{row}]\n" for row in TEXTS)
+        assert not bucket.find(f"texts/{name}.dragoman-job")
+        assert job_of("s3://texts/in.txt", place).open() == 0
 
 
 def test_parquet_keeps_its_columns_and_types(bundle: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     await process.wait()
     kept = [*state.glob("0*.json")]
     assert kept
-    num_kept = sum(json.loads(part.read_text())["rows"] for part in kept)
+    num_kept = sum(json.loads(part.read_text())["extent"]["rows"] for part in kept)
     status, _, errors = await done("batch", *command)
     assert status == 0, errors
     assert f"going on after {num_kept} rows" in errors

@@ -24,13 +24,15 @@ from bench.load.source import read_texts
 from bench.recompute import store
 from bench.server_process import ROOT, end_in_order_on_sigterm
 from tests.robustness.envoy import envoy_program
+from tests.robustness.faults.batch_scenarios import BATCH_SCENARIOS
 from tests.robustness.faults.envoy_scenarios import ENVOY_SCENARIOS
 from tests.robustness.faults.file_scenarios import FILE_SCENARIOS
 from tests.robustness.faults.report import NAME
 from tests.robustness.faults.round import RoundResult, Scenario, play, recorded
 from tests.robustness.faults.scenarios import PROCESS_SCENARIOS
 
-SCENARIOS = {each.name: each for each in (*PROCESS_SCENARIOS, *FILE_SCENARIOS, *ENVOY_SCENARIOS)}
+_ALL = (*PROCESS_SCENARIOS, *FILE_SCENARIOS, *BATCH_SCENARIOS, *ENVOY_SCENARIOS)
+SCENARIOS = {each.name: each for each in _ALL}
 _BUNDLE = ROOT / "model" / "pretrained" / "en-de"
 _TEXTS = ROOT / "docker" / "load.en.txt"
 _NUM_TEXTS = 24

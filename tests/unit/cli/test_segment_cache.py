@@ -41,3 +41,16 @@ def test_what_was_added_is_found_however_the_file_was_cut(
             assert all(other.get(*key) is None for key in added)
             other.remove()
         assert not cache.path.exists()
+
+
+@given(st.integers(0, 200), st.integers(0, 255))
+def test_a_damaged_translation_is_none(place: int, byte: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory) / "a.txt"
+        with SegmentCache(output, []) as cache:
+            cache.add("A dog.", "text/plain", "Ein Hund schläft.")
+        data = bytearray(cache.path.read_bytes())
+        data[place % len(data)] = byte
+        cache.path.write_bytes(data)
+        with SegmentCache(output, []) as again:
+            assert again.get("A dog.", "text/plain") in (None, "Ein Hund schläft.")

@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.batch.job import Job, Result
-from cli.batch.plan import JobError, JobPart, find_inputs
-from cli.batch.pool import Pool
-from cli.batch.run import run_parts
+from cli.batch.inputs import InputFile, JobError, find_inputs
+from cli.batch.job import Job
+from cli.batch.plan import JobPart
 from cli.batch.storage import Storage
 from dragoman.client import TranslationError
+from tests.batch_jobs import ROWS, job_of, run, run_one_part, translate, write_rows
 from tests.fake_servers import FakeServer, failure
-
-ROWS = [f"row {index}" for index in range(20)]
-
-
-def job_of(source: Path, output: Path, **depends_on: Any) -> Job:
-    """A job of small parts."""
-    files = find_inputs(str(source), Storage.of(str(output)), "")
-    return Job(files, Storage.of(str(output)), ("text",), depends_on, part_rows=3)
-
-
-def run(job: Job, server: FakeServer) -> tuple[int, int]:
-    """Do what is left of a job; returns the numbers of failed rows and of those with warnings."""
-
-    async def translate(parts: list[JobPart]) -> None:
-        async with Pool({"fake": server}, {}, 60.0) as pool:
-            await run_parts(job, parts, pool, lambda rows: None)
-
-    if job.open() is not None:
-        return 0, 0
-    asyncio.run(translate(job.missing()))
-    return job.finish()
-
-
-def run_one_part(job: Job) -> None:
-    """Do the first part of a job."""
-    job.open()
-    part = job.missing()[0]
-    rows = job.read(part)
-    job.write(part, rows, {"text": [Result(text) for text in rows.texts["text"]]})
 
 
 def rows_of(part: JobPart) -> list[str]:
@@ -58,16 +28,13 @@ def rows_of(part: JobPart) -> list[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "in.txt"
-    path.write_text("".join(f"{row}\n" for row in ROWS))
-    return path
+    return write_rows(tmp_path / "in.txt")
 
 
 @given(st.lists(st.integers(1, 12), max_size=6))
 def test_an_interrupted_job_translates_each_row_once(calls_until_failures: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        source, output = Path(directory, "in.txt"), Path(directory, "out.txt")
-        source.write_text("".join(f"{row}\n" for row in ROWS))
+        source, output = write_rows(Path(directory, "in.txt")), Path(directory, "out.txt")
         for calls in [*calls_until_failures, 100]:
             server = FakeServer()
             server.fails = lambda texts, server=server, most=calls: (  # type: ignore[misc]
@@ -132,6 +99,56 @@ def test_an_input_that_changes_meanwhile_is_an_error(
         job.finish()
 
 
+def test_an_input_with_the_old_size_and_time_is_another(source: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.txt"
+    link.symlink_to(source)
+    for name in (source, link):
+        job = job_of(name, tmp_path / "out.txt")
+        job.restart()
+        run_one_part(job)
+        about = source.stat()
+        source.write_text(source.read_text().swapcase())
+        os.utime(source, ns=(about.st_atime_ns, about.st_mtime_ns))
+        with pytest.raises(JobError, match="has changed since the job began"):
+            job_of(name, tmp_path / "out.txt").open()
+
+
+class StaticFiles(MemoryFileSystem):
+    """A file system that believes that files never change, as fsspec's for HTTP does."""
+
+    protocol = "static"
+
+    def ukey(self, path: str) -> str:
+        return path
+
+
+def test_an_input_changes_whatever_its_file_system_believes(tmp_path: Path) -> None:
+    place = Storage(StaticFiles(), "/static/in.txt")
+    place.write(lambda file: file.write(b"one\n"))
+    files = [InputFile(place, Storage.of(str(tmp_path / "out.txt")), "text")]
+    job = Job(files, files[0].output, ("text",), {})
+    run_one_part(job)
+    place.write(lambda file: file.write(b"two\n"))
+    with pytest.raises(JobError, match="has changed since the job began"):
+        job.finish()
+
+
+def test_a_job_is_known_by_its_formats_and_outputs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,text\n1,a\n2,b\n")
+    run_one_part(job_of(tmp_path / "in", tmp_path / "out", format="text", part_rows=1))
+    for source, format in (("in", ""), ("i*/*.csv", "text")):
+        with pytest.raises(JobError, match="is of a job with other files"):
+            job_of(tmp_path / source, tmp_path / "out", format=format, part_rows=1).open()
+
+
+def test_a_plan_says_how_many_rows_a_part_has(source: Path, tmp_path: Path) -> None:
+    run_one_part(job_of(source, tmp_path / "out.txt"))
+    run(job_of(source, tmp_path / "out.txt", part_rows=7), server := FakeServer())
+    assert (tmp_path / "out.txt").read_text().count("row") == len(ROWS)
+    assert "row 0" not in server.translated
+
+
 def test_a_second_command_is_refused(source: Path, tmp_path: Path) -> None:
     job = job_of(source, tmp_path / "out.txt")
     with job.locked():
@@ -151,13 +168,8 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path) -> None:
 
 def test_a_damaged_part_is_no_result(source: Path, tmp_path: Path) -> None:
     job = job_of(source, tmp_path / "out.txt")
-
-    async def translate() -> None:
-        async with Pool({"fake": FakeServer()}, {}, 60.0) as pool:
-            await run_parts(job, job.missing(), pool, lambda rows: None)
-
     job.open()
-    asyncio.run(translate())
+    translate(job, FakeServer())
     (tmp_path / "out.txt.dragoman-job" / "00000-000001.part").write_text("other\n")
     with pytest.raises(JobError, match=r"00000-000001\.part is damaged"):
         job.finish()
