@@ -28,9 +28,11 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "guidance_scale": (None, 1.0),
 }
 # Fields that take probability from tokens. With `renormalize_logits` the others share it.
-_TAKES = ("suppress_tokens", "repetition_penalty", "no_repeat_ngram_size", "min_length")
-_TAKES += ("min_new_tokens",)
-_TAKES_NOTHING = (None, 0, 1, [])
+_TAKES = (
+    *("suppress_tokens", "repetition_penalty", "no_repeat_ngram_size"),
+    *("min_length", "min_new_tokens"),
+)
+_TAKES_NOTHING: tuple[Any, ...] = (None, 0, 1, [])
 
 # The names that transformers has for our options; the first one that is set counts.
 _THEIR_NAMES = {
