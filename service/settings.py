@@ -140,13 +140,13 @@ class Settings:
     glossary: tuple[str, ...] = _setting(
         (),
         "Glossary that requests may name, such as terms=FILE.en-de.tsv, with terms and "
-        "translations separated by tabs; repeatable, or separated by commas. Read again when it "
-        "changes.",
+        "translations separated by tabs, or in TBX (.tbx); repeatable, or separated by commas. "
+        "Read again when it changes.",
     )
     glossary_dir: tuple[Path, ...] = _setting(
         (),
-        "Directory of glossaries, each a file NAME.tsv or NAME.en-de.tsv. New and changed files "
-        "are read within a second. Repeatable; in the environment, separate several by "
+        "Directory of glossaries, each a file NAME.tsv or NAME.en-de.tsv, or .tbx. New and changed "
+        "files are read within a second. Repeatable; in the environment, separate several by "
         f"{os.pathsep!r}.",
     )
     glossary_store: str = _setting(

@@ -82,7 +82,7 @@ def compare_with_transformers(
         theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(
             path, dtype=torch.float32, local_files_only=True
         )
-        their_tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+        their_tokenizer = _their_tokenizer(path, tokenizer, language_ids)
     except Exception as exc:  # whatever a field that only it reads leads to
         if is_out_of_memory(exc):
             raise
@@ -116,6 +116,32 @@ def compare_with_transformers(
     if on_progress is not None:
         on_progress("comparing with transformers", len(sentences), len(sentences))
     return TransformersComparison(transformers.__version__, len(sentences), largest)
+
+
+def _their_tokenizer(path: Path, tokenizer: PieceTokenizer, language_ids: Mapping[str, int]) -> Any:
+    """The library's tokenizer, with languages that it does not know by itself.
+
+    Version 5 does not read the names in special_tokens_map.json, by which version 4 numbered NLLB's
+    languages, and then knows none. Of M2M-100, it takes no other languages for a text's than those
+    of the first models.
+    """
+    import transformers
+
+    def read(**changes: Any) -> Any:
+        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **changes)
+
+    found = read()
+    if hasattr(found, "lang_code_to_token"):
+        for name, token_id in language_ids.items():
+            found.lang_code_to_token.setdefault(name.strip("_"), name)
+            found.lang_token_to_id.setdefault(name, token_id)
+    ids = {found.convert_tokens_to_ids(name) for name in language_ids}
+    if ids != {found.unk_token_id} or len(language_ids) < 2:
+        return found
+    added = [*language_ids, "<mask>"]
+    numbers = {piece: i for i, piece in enumerate(tokenizer.vocabulary.pieces) if piece in added}
+    token: Any = transformers.AddedToken
+    return read(added_tokens_decoder={i: token(name, special=True) for name, i in numbers.items()})
 
 
 def _compare(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
@@ -16,11 +16,16 @@ from model.bundle.languages import (
     is_common_code,
     language_tags,
 )
+from model.bundle.manifest import why_no_language
 
 # opus-mt-en-de, opus-mt-tc-big-gmw-en, marian-en-de; and any name that ends with two known codes.
+_CODES = r"([a-z]{2,3}|[a-z]{3}(?:_[a-z]{3})+)"
 _NAME = re.compile(
-    r"(opus-mt-(?:tc-(?:base|big|bible-big)-)?|marian-|(?!opus-mt-)(?:.+-)?)([a-z]{2,3})-([a-z]{2,3})"
+    r"(opus-mt-(?:tc-(?:base|big|bible-big)-)?|opus-mt_tiny_|marian-|(?!opus-mt-)(?:.+-)?)"
+    rf"{_CODES}-{_CODES}"
 )
+# Several languages as one: cat+oci+spa, or cat_oci_spa, which is no language with script or region.
+_SEVERAL = re.compile(r"[a-zA-Z_-]+(?:\+[a-zA-Z_-]+)+|[a-z]{3}(?:_[a-z]{3})+")
 
 
 def read_directions(
@@ -90,27 +95,29 @@ def _between_all(vocabularies: Vocabularies, codes: Sequence[str] | None) -> Dir
 
 
 def _from_files(directory: ModelDirectory, vocabularies: Vocabularies) -> Directions:
-    source, target = languages_of(directory)
+    sources, targets = languages_of(directory)
     token_ids = _token_ids(vocabularies)
-    if not token_ids:
-        return Directions.one(source, target)
-    return Directions((source,), tuple(token_ids), token_ids, "target")
+    if token_ids:
+        return Directions(sources, tuple(token_ids), token_ids, "target")
+    if len(targets) > 1:
+        raise LanguageError(f"it has no tokens for its targets, {', '.join(targets)}")
+    return Directions(sources, targets)
 
 
 def _among(
     directory: ModelDirectory, vocabularies: Vocabularies, codes: Sequence[str]
 ) -> Directions:
     """Directions of a Marian model, with one language or a group of languages on each side."""
-    source, target = languages_of(directory)
+    given_sources, given_targets = languages_of(directory)
     token_ids = _token_ids(vocabularies)
     if not token_ids:
-        target = find_language(target, codes)
+        target = find_language(given_targets[0], codes)
         return Directions(tuple(code for code in codes if code != target), (target,))
-    try:
-        sources: tuple[str, ...] = (find_language(source, codes),)
-    except LanguageError:  # a group, whose members no file lists
+    sources = tuple(find_language(source, codes) for source in given_sources if _has(source, codes))
+    are_listed = len(sources) > 1  # and can be targets, too
+    if not sources:  # a group, whose members no file lists
         sources = tuple(code for code in codes if not _has(code, token_ids))
-    others = [code for code in codes if code not in sources]
+    others = [c for c in codes if c not in sources or (are_listed and _has(c, token_ids))]
     targets = tuple(dict.fromkeys(find_language(code, token_ids) for code in others))
     if not targets:
         raise LanguageError(f"it translates into none of {', '.join(codes)}")
@@ -118,16 +125,16 @@ def _among(
     return Directions(sources or targets, targets, chosen, "target")  # both are one group
 
 
-def _has(code: str, token_ids: dict[str, int]) -> bool:
+def _has(code: str, names: Iterable[str]) -> bool:
     try:
-        find_language(code, token_ids)
+        find_language(code, names)
     except LanguageError as exc:
         return bool(exc.choices)
     return True
 
 
-def languages_of(directory: ModelDirectory) -> tuple[str, str]:
-    """Source and target of a model, as its files say.
+def languages_of(directory: ModelDirectory) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sources and targets of a model, as its files say: one, a group's code, or several of each.
 
     Raises:
         ExportError: they don't.
@@ -135,7 +142,7 @@ def languages_of(directory: ModelDirectory) -> tuple[str, str]:
     fields = directory.tokenizer
     source, target = fields.get("source_lang"), fields.get("target_lang")
     if isinstance(source, str) and isinstance(target, str):
-        return Language.parse(source).tag, Language.parse(target).tag
+        return _each(source), _each(target)
     names = (directory.path.resolve().name, str(directory.config.get("_name_or_path", "")))
     for name in names:
         found = _NAME.fullmatch(name.rpartition("/")[2])
@@ -143,9 +150,23 @@ def languages_of(directory: ModelDirectory) -> tuple[str, str]:
             continue
         family, *codes = found.groups()
         # Other names can end with two short words. In OPUS-MT's, these can be groups (gmw, mul).
-        if family.startswith(("opus-mt-", "marian-")) or all(map(is_common_code, codes)):
-            return Language.parse(codes[0]).tag, Language.parse(codes[1]).tag
+        if family.startswith(("opus-mt", "marian-")) or all(map(is_common_code, codes)):
+            return _each(codes[0]), _each(codes[1])
     raise ExportError(
         f"{directory.path} does not say which languages it translates: give --languages en,de (for "
         f"example), source first"
     )
+
+
+def _each(code: str) -> tuple[str, ...]:
+    """The languages of a code, which can be several languages' in one.
+
+    Raises:
+        LanguageError: one is no code.
+    """
+    codes = re.split(r"[+_]", code) if _SEVERAL.fullmatch(code) else [code]
+    tags = tuple(dict.fromkeys(Language.parse(each).tag for each in codes))
+    for tag in tags:
+        if why := why_no_language(tag):
+            raise LanguageError(f"its files name the language {code[:64]!r}, which {why}")
+    return tags

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from export.errors import ExportError
+from export.huggingface.defaults import with_defaults
 from model.bundle.manifest import file_sha256
 
 CONFIG_FILE = "config.json"
@@ -31,7 +32,7 @@ class ModelDirectory:
     """A directory in which `transformers` saved a model.
 
     Attributes:
-        config: its config.json.
+        config: its config.json, with the values of fields that it leaves out.
         generation: default search: generation_config.json, or else what old versions wrote into
             config.json.
         tokenizer: its tokenizer_config.json; empty if there is none.
@@ -53,7 +54,7 @@ class ModelDirectory:
             raise ExportError(f"{path} is not a directory: download the model's files into one")
         if not (path / CONFIG_FILE).is_file():
             raise ExportError(f"{path} has no {CONFIG_FILE}: it is not a Hugging Face model")
-        config = read_json(path / CONFIG_FILE)
+        config = with_defaults(read_json(path / CONFIG_FILE))
         generation = _read_optional(path / "generation_config.json") or config
         return cls(path, config, generation, _read_optional(path / "tokenizer_config.json"))
 

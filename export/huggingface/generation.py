@@ -26,8 +26,13 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "encoder_no_repeat_ngram_size": (None, 0),
     "exponential_decay_length_penalty": (None,),
     "guidance_scale": (None, 1.0),
-    "renormalize_logits": (None, False),
 }
+# Fields that take probability from tokens. With `renormalize_logits` the others share it.
+_TAKES = (
+    *("suppress_tokens", "repetition_penalty", "no_repeat_ngram_size"),
+    *("min_length", "min_new_tokens"),
+)
+_TAKES_NOTHING: tuple[Any, ...] = (None, 0, 1, [])
 
 # The names that transformers has for our options; the first one that is set counts.
 _THEIR_NAMES = {
@@ -39,7 +44,17 @@ _THEIR_NAMES = {
 
 
 def forbids_pad(directory: ModelDirectory) -> bool:
-    """Whether padding is never chosen: OPUS-MT, whose decoder starts with it."""
+    """Whether padding is never chosen, but keeps its probability: older files of OPUS-MT."""
+    return _lacks_pad(directory) and not directory.generation.get("renormalize_logits")
+
+
+def excludes_pad(directory: ModelDirectory) -> bool:
+    """Whether padding has no probability: OPUS-MT since 2023, by `renormalize_logits`."""
+    return _lacks_pad(directory) and bool(directory.generation.get("renormalize_logits"))
+
+
+def _lacks_pad(directory: ModelDirectory) -> bool:
+    """Whether padding is never chosen. It is what the decoder of OPUS-MT starts with."""
     return [directory.config.get("pad_token_id")] in (
         directory.generation.get("bad_words_ids") or []
     )
@@ -163,17 +178,21 @@ def _forbidden(directory: ModelDirectory) -> dict[str, Any]:
     if any(len(word) != 1 for word in words):
         raise ExportError(f"{directory.path}: bad_words_ids of several tokens are not supported")
     ids = {int(word[0]) for word in words} - {config.get("eos_token_id")}  # as the library does
-    if forbids_pad(directory):
+    if _lacks_pad(directory):
         ids -= {config.get("pad_token_id")}
     ids |= set(map(int, given.get("suppress_tokens") or ()))
+    if given.get("renormalize_logits"):
+        for name in ("bad_words_ids", *_TAKES) if ids else _TAKES:
+            if given.get(name) not in _TAKES_NOTHING:
+                _refuse(directory, "renormalize_logits", f" together with {name}")
     return {"suppressed_ids": sorted(ids)} if ids else {}
 
 
-def _refuse(directory: ModelDirectory, name: str) -> None:
+def _refuse(directory: ModelDirectory, name: str, together: str = "") -> None:
     # Old versions wrote it into config.json, and native Marian has neither.
     files = (directory.path / _FILE, directory.path / CONFIG_FILE)
     file = next((file for file in files if file.is_file()), directory.path)
     raise ExportError(
-        f"{file}: {name} {directory.generation[name]!r} is not supported: remove the field to "
-        f"import the model without it"
+        f"{file}: {name} {directory.generation[name]!r} is not supported{together}: remove the "
+        f"field to import the model without it"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,14 +10,17 @@ from pathlib import Path
 import sentencepiece
 
 from export.errors import ExportError
-from export.huggingface.directory import ModelDirectory, parse_json, read_json
+from export.huggingface.directory import ModelDirectory
 from export.huggingface.json_tokenizer import read_json_tokenizer
-from model.bundle.config import LARGEST_SIZES, ModelConfig
-from model.bundle.languages import LanguageError, find_language
+from export.huggingface.token_ids import added_tokens, check_ids, language_names, read_ids
+from model.bundle.config import ModelConfig
+from model.bundle.languages import LanguageError, find_language, is_language_code
 from model.bundle.piece_tokenizer import PieceTokenizer, PieceVocabulary
 from model.bundle.tokenizer import TokenizerError
 
 _SENTENCEPIECE = "sentencepiece.bpe.model"
+# Classes that do what a tokenizer.json says.
+_PLAIN_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 # In the order of their ids, which these models' files leave to the program that reads them.
 _M2M_LANGUAGES = {
@@ -28,6 +32,7 @@ zu
 """,
     "wmt21": "en ha is ja cs ru zh de",
 }
+_M2M_LANGUAGE = re.compile("__[a-z]{2,3}__")
 _MBART_LANGUAGES = """
 ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
 my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID
@@ -148,10 +153,12 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
 
     A model with several target languages has a token for each, such as >>deu<<, before the text.
     """
-    source_ids = _read_ids(directory, "vocab.json")
+    _check_class(directory, "MarianTokenizer")
+    source_ids = read_ids(directory, "vocab.json")
     target_ids = source_ids
     if directory.tokenizer.get("separate_vocabs"):
-        target_ids = _read_ids(directory, "target_vocab.json")
+        target_ids = read_ids(directory, "target_vocab.json")
+    added_tokens(directory, {**source_ids, **target_ids})  # refuses words
     special = ("</s>", "<unk>", "<pad>")
     for piece in special:
         if source_ids.get(piece) != target_ids.get(piece):
@@ -181,7 +188,8 @@ def _read_sentencepiece(directory: ModelDirectory, name: str) -> bytes:
 
 def _read_m2m(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
-    ids = _read_ids(directory, "vocab.json")
+    _check_class(directory, "M2M100Tokenizer")
+    ids = read_ids(directory, "vocab.json")
     known = str(directory.tokenizer.get("language_codes", "m2m100"))
     if known not in _M2M_LANGUAGES:
         raise ExportError(
@@ -190,6 +198,9 @@ def _read_m2m(directory: ModelDirectory) -> Vocabularies:
         )
     codes = _M2M_LANGUAGES[known].split()
     languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
+    # Of languages that a model was trained further for, too.
+    added = added_tokens(directory, ids)
+    languages |= {name: i for name, i in added.items() if _M2M_LANGUAGE.fullmatch(name)}
     names = ("<s>", "<pad>", "</s>", "<unk>")
     special: dict[str, int] = {name: ids[name] for name in names if name in ids}
     return _multilingual(directory, {**ids, **languages}, languages, special)
@@ -211,7 +222,7 @@ def sentencepiece_pieces(file: Path, content: bytes) -> list[str]:
 
 def _read_fairseq(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
-    _refuse_mbart_25(directory)
+    _check_class(directory, "NllbTokenizer", "MBart50Tokenizer")
     file = directory.file(_SENTENCEPIECE)
     every = sentencepiece_pieces(file, file.read_bytes())
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
@@ -219,8 +230,12 @@ def _read_fairseq(directory: ModelDirectory) -> Vocabularies:
     pieces = every[3:]
     ids = dict(special)
     ids.update((piece, number) for number, piece in enumerate(pieces, start=len(special)))
-    added = _added_tokens(directory, first=len(special) + len(pieces))
-    languages = {name: i for name, i in added.items() if name not in special and name != "<mask>"}
+    added = _added_tokens(directory, ids, first=len(special) + len(pieces))
+    languages = {
+        name: i
+        for name, i in added.items()
+        if name not in special and name != "<mask>" and is_language_code(name)
+    }
     return _multilingual(directory, {**ids, **added}, languages, {**special, **added})
 
 
@@ -264,63 +279,59 @@ def _read_json_tokenizer(directory: ModelDirectory) -> Vocabularies:
     return Vocabularies(vocabulary, vocabulary, ids["<unk>"], languages, opens_target=True)
 
 
-def _refuse_mbart_25(directory: ModelDirectory) -> None:
-    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
+def _check_class(directory: ModelDirectory, *known: str) -> None:
+    """Refuse what tokenizers of other classes make of the same files.
+
+    A directory that has its own tokenizer.json says there what the class does.
+    """
+    _refuse_mbart_25(directory)
+    name = _class_of(directory)
+    is_own = name in _PLAIN_CLASSES and (directory.path / "tokenizer.json").is_file()
+    if name and name not in known and not is_own:
         raise ExportError(
-            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
+            f"{directory.path}: the tokenizer_class {name[:64]!r} is not supported, only "
+            f"{' and '.join(known)}"
+        )
+    if directory.tokenizer.get("legacy_behaviour"):
+        raise ExportError(
+            f"{directory.path}: legacy_behaviour of the tokenizer, which puts languages after the "
+            f"text, is not supported"
         )
 
 
-def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
-    """The ids of languages and other special tokens, of which older files only have names."""
-    if (directory.path / "tokenizer.json").is_file():
-        file = directory.path / "tokenizer.json"
-        listed = read_json(file).get("added_tokens", [])
-        try:
-            added = {str(token["content"]): int(token["id"]) for token in listed}
-        except (KeyError, TypeError, ValueError, OverflowError) as exc:
-            raise ExportError(f"{file}: added_tokens: {type(exc).__name__}: {exc}") from exc
-        check_ids(added, file)
-        return added
-    names = directory.tokenizer.get("additional_special_tokens")
-    map_file = directory.path / "special_tokens_map.json"
-    if names is None and map_file.is_file():
-        names = read_json(map_file).get("additional_special_tokens")
+def _class_of(directory: ModelDirectory) -> str:
+    """The name of the library's tokenizer; "" if no file says it."""
+    fields = (directory.tokenizer, directory.config)
+    name = next((given for each in fields if (given := each.get("tokenizer_class"))), "")
+    return str(name).removesuffix("Fast")
+
+
+def _refuse_mbart_25(directory: ModelDirectory) -> None:
+    # The library takes a model without a class for mBART-25.
+    is_mbart = directory.config.get("model_type") == "mbart"
+    if _class_of(directory) in (("MBartTokenizer", "") if is_mbart else ("MBartTokenizer",)):
+        raise ExportError(
+            f"{directory.path}: mBART-25 (MBartTokenizer, also where no file names a "
+            f"tokenizer_class) is not supported, mBART-50 is"
+        )
+
+
+def _added_tokens(
+    directory: ModelDirectory, pieces: Mapping[str, int], first: int
+) -> dict[str, int]:
+    """The ids of languages and other special tokens; older files only have their names."""
+    stated = added_tokens(directory, pieces)
+    names = language_names(directory)
     if names is None and directory.config.get("model_type") == "mbart":
         names = _MBART_LANGUAGES.split()
-    if not names:
+    if not names and "<mask>" not in stated:
         raise ExportError(
             f"{directory.path} does not name its languages: it needs tokenizer.json or "
             f"special_tokens_map.json"
         )
-    if not isinstance(names, list):
-        raise ExportError(f"{directory.path}: additional_special_tokens is not a list")
-    texts = [
-        str(name.get("content", "")) if isinstance(name, dict) else str(name) for name in names
-    ]
-    return {text: first + number for number, text in enumerate([*texts, "<mask>"])}
-
-
-def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
-    ids = parse_json(directory.content(name), directory.path / name)
-    if any(type(i) is not int or i < 0 for i in ids.values()):
-        raise ExportError(f"{directory.path / name} does not give every piece an id")
-    check_ids(ids, directory.path / name)
-    return ids
-
-
-def check_ids(ids: Mapping[str, int], file: Path) -> None:
-    """Refuse ids beyond the largest vocabulary: a list of pieces would become as long.
-
-    Raises:
-        ExportError: one is out of range.
-    """
-    largest = LARGEST_SIZES["vocab_size"]
-    for piece, token_id in ids.items():
-        if not 0 <= token_id < largest:
-            raise ExportError(
-                f"{file}: the id {token_id} of {piece[:64]!r} is not between 0 and {largest - 1}"
-            )
+    # Those with an id of their own were added after the others.
+    rest = [name for name in (*(names or ()), "<mask>") if name not in stated]
+    return {**{name: first + number for number, name in enumerate(rest)}, **stated}
 
 
 def _by_id(ids: Mapping[str, int]) -> list[str]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from export.errors import ExportError
 from export.huggingface.architectures import Family, family_of
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
+from export.huggingface.generation import excludes_pad
 from export.layers import NEVER
 from model.bundle.config import ModelConfig
 from model.network.transformer import Transformer
@@ -40,6 +41,8 @@ LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
 THEIRS = {ours: name for name, ours in RENAMED.items()}
 _SIDES = {"encoder": "source", "decoder": "target"}
 _MATRICES = ("source_embedding", "target_embedding", "output_projection")
+# Versions of formats, which fairseq wrote; `transformers` leaves them out, too.
+_NO_WEIGHTS = {"encoder.version", "decoder.version"}
 # Of sinusoids: OPUS-MT's are 1 MiB, those of M2M-100 4 MiB.
 _LARGEST_TABLE_BYTES = 2**26
 
@@ -82,7 +85,8 @@ class _Weights:
             if tensor.is_floating_point() and not tensor.sum().isfinite():
                 self._refuse_if_not_finite(name, tensor)
             before = len(self._states)
-            self._add(name.removeprefix("model."), tensor)
+            if name.removeprefix("model.") not in _NO_WEIGHTS:
+                self._add(name.removeprefix("model."), tensor)
             if len(self._states) > before:
                 self._names[next(reversed(self._states))] = name
         matrices = self._checked_matrices()
@@ -219,6 +223,8 @@ class _Weights:
                     f"for {num_tokens} tokens"
                 )
             bias[:num_tokens] = self._bias
+        if excludes_pad(self._directory):
+            bias[self._config.pad_id] = NEVER
         return bias
 
     def _add_positions(self) -> None:

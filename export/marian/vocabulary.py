@@ -8,7 +8,8 @@ from pathlib import Path
 
 from export.errors import ExportError
 from export.huggingface.directory import read_json, refuse_pointer
-from export.huggingface.vocabularies import check_ids, sentencepiece_pieces
+from export.huggingface.token_ids import check_ids
+from export.huggingface.vocabularies import sentencepiece_pieces
 
 _LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s+([0-9]+)\s*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)

@@ -121,6 +121,15 @@ def primary_subtag(tag: str) -> str:
     return tag.partition("-")[0].lower()
 
 
+def without_region(tag: str) -> str:
+    """A BCP-47 tag, or a model's name for a language, with its script alone: zh-Hant of zh-TW."""
+    language = _parsed(tag)
+    scripts = {subtag for subtag in language.subtags if len(subtag) == 4 and subtag.isalpha()}
+    if language.code == "zh" and not scripts:
+        scripts = {_CHINESE[region] for region in language.subtags & _CHINESE.keys()}
+    return written_tag([language.code, *sorted(scripts)])
+
+
 def written_tag(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags

@@ -53,6 +53,10 @@ READERS: dict[str, Reader] = {
     ".pot": Reader("gettext_catalog", "GettextCatalog"),
     ".xlf": Reader("xliff", "Xliff"),
     ".xliff": Reader("xliff", "Xliff"),
+    ".sdlxliff": Reader("xliff", "Xliff"),
+    ".mqxliff": Reader("xliff", "Xliff"),
+    ".mxliff": Reader("xliff", "Xliff"),
+    ".txlf": Reader("xliff", "Xliff"),
     ".docx": Reader("word", "WordDocument"),
     ".odt": Reader("open_document", "OpenDocumentText"),
 }

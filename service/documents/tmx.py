@@ -1,33 +1,26 @@
 """Reads TMX, the exchange format of translation memories, of any version.
 
-Foreign files are read in a worker process, as documents are. A document type without declarations
-is left out, since most files have one; others are refused. Tags within segments are left out, and
-their text if it is code (bpt, ept, it, ph, ut).
+Foreign files are read in a worker process, as documents are. A document type may declare nothing.
+Tags within segments are left out, and their text if it is code (bpt, ept, it, ph, ut). A code that
+breaks the line is a space.
 
 https://www.gala-global.org/tmx-14b
 """
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Iterator
 
 from model.bundle.languages import is_language_code
 from service.documents.document import DocumentCounts, DocumentLimits, bad_document
 from service.documents.work import MAX_CHARACTER_RATIO, MemoryPairs
+from service.documents.xliff_states import is_break
 from service.documents.xml_parts import Element, local_name, parse_xml
 from service.errors import InvalidArgumentError
 from service.memory.pairs import TextPair, languages_key
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = ("bpt", "ept", "it", "ph", "ut")
-_DECLARED = re.compile(r"<\?xml[^>]{0,200}\?>")
-_DOCTYPE = re.compile(
-    rb"""<!DOCTYPE\s+tmx(?:\s+(?:SYSTEM|PUBLIC\s+["'][^"'<>\[\]]{0,200}["'])"""
-    rb"""\s+["'][^"'<>\[\]]{0,200}["'])?\s*>"""
-)
-_HEAD_BYTES = 4096
 _ALL = "*all*"
 
 
@@ -41,7 +34,7 @@ def read_tmx(data: bytes, limits: DocumentLimits, languages: tuple[str, str]) ->
         InvalidArgumentError: the file is not TMX, or exceeds a limit.
     """
     limits.check_bytes(len(data))
-    root = parse_xml(_plain(data), DocumentCounts(limits))
+    root = parse_xml(data, DocumentCounts(limits), has_doctype=True)
     if local_name(root) != "tmx":
         raise bad_document("is no TMX file: its first tag is not <tmx>")
     header = root.find("{*}header")
@@ -50,7 +43,7 @@ def read_tmx(data: bytes, limits: DocumentLimits, languages: tuple[str, str]) ->
     num_skipped = num_characters = 0
     for unit in root.iter("{*}tu"):
         source = languages[0] or unit.get("srclang") or usual
-        if source.lower() == _ALL:
+        if source.lower() == _ALL or not is_language_code(source):
             raise bad_document("names no source language: name it in source_language_code")
         found = list(_pairs_of(unit, source, languages[1]))
         num_skipped += not found
@@ -69,17 +62,6 @@ def read_tmx(data: bytes, limits: DocumentLimits, languages: tuple[str, str]) ->
                     "the file, the limit"
                 )
     return MemoryPairs.of(pairs, num_skipped)
-
-
-def _plain(data: bytes) -> bytes:
-    """The file without its document type, in UTF-8 if it was in UTF-16."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        try:
-            data = _DECLARED.sub("", data.decode("utf-16"), count=1).encode()
-        except UnicodeError as exc:
-            raise bad_document("is not the UTF-16 that its first bytes promise") from exc
-    head = data[:_HEAD_BYTES]
-    return _DOCTYPE.sub(b"", head, count=1) + data[_HEAD_BYTES:]
 
 
 def _pairs_of(unit: Element, source: str, target: str) -> Iterator[TextPair]:
@@ -114,6 +96,9 @@ def _text_of(variant: Element) -> str:
 def _content(element: Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
-        if local_name(child) not in (*_CODES, ""):  # "" is a comment
+        name = local_name(child)
+        if name not in (*_CODES, ""):  # "" is a comment
             yield from _content(child)
+        elif name and is_break(child.get("type", ""), child.text or ""):
+            yield " "
         yield child.tail or ""

@@ -23,6 +23,7 @@ from service.documents.document import (
 )
 from service.documents.languages import check_target
 from service.documents.mixed_content import InlineKind, MixedContent
+from service.documents.xliff_states import UnitNotes, is_break
 from service.documents.xml_parts import (
     Element,
     drop,
@@ -35,7 +36,6 @@ from service.documents.xml_parts import (
 # Types of elements above or below the line, such as x-sup and x-html-sub.
 _SCRIPT = re.compile(r"\b(?:sup|sub)(?:script)?\b", re.IGNORECASE)
 _PAIRS = {"g", "mrk", "pc"}
-_BREAK = re.compile(r"lb|pb|xlf:[lp]b|x-(?:html-)?br|<br\b[^<>]{0,200}>", re.IGNORECASE)
 # Elements that stand for a value, unless they say that they are formatting or an image.
 _VALUES = {"x", "ph"}
 _VALUE_TYPES = ("", "other", "ui")
@@ -69,13 +69,15 @@ class Xliff:
 
     def __init__(self, data: bytes, limits: DocumentLimits) -> None:
         self._data = data
-        self._root = parse_xml(data, DocumentCounts(limits))
+        self._root = parse_xml(data, DocumentCounts(limits), has_doctype=True)
         version = self._root.get("version", "")
         self._namespace = namespace(self._root)
         is_xliff = local_name(self._root) == "xliff"
         if not is_xliff or not version.startswith(("1.", "2.")):
             raise bad_document("is no XLIFF file of version 1.2 or 2.0")
         self._is_v1 = version.startswith("1.")
+        self._holders = self._named("trans-unit" if self._is_v1 else "segment")
+        self._are_copies = self._has_only_copies()
         # Whether the elements around units are translated; each is examined once.
         self._translates: dict[Element, bool] = {}
         self._units: list[_Unit] = []
@@ -137,8 +139,7 @@ class Xliff:
         return "target-language", list(dict.fromkeys(file for file in files if file is not None))
 
     def _all_units(self) -> Iterator[_Unit]:
-        name = self._named("trans-unit" if self._is_v1 else "segment")
-        walk = etree.iterwalk(self._root, events=("start",), tag=name)
+        walk = etree.iterwalk(self._root, events=("start",), tag=self._holders)
         for _, holder in walk:
             walk.skip_subtree()
             source = holder.find(self._named("source"))
@@ -146,13 +147,35 @@ class Xliff:
                 continue
             target = holder.find(self._named("target"))
             segments = _segments(holder.find(self._named("seg-source"))) if self._is_v1 else {}
-            done = _segments(target)
+            done, notes = _segments(target), UnitNotes.of(holder)
             if segments and (done or self._is_open(holder, target)):
                 for mid, segment in segments.items():
-                    if mid not in done or self._is_open(holder, target, done[mid]):
+                    is_open = mid not in done or self._is_open(holder, target, done[mid])
+                    if is_open and not self._is_kept(notes, done.get(mid), mid):
                         yield _Unit(holder, source, MixedContent.of(segment, _classify), mid)
-            elif self._is_open(holder, target):
+            elif self._is_open(holder, target) and not self._is_kept(notes, target):
                 yield _Unit(holder, source, MixedContent.of(source, _classify))
+
+    def _has_only_copies(self) -> bool:
+        """Whether each target is a copy of its source, as some programs write new files."""
+        num_copies = 0
+        for holder in self._root.iter(self._holders):
+            for source, target in self._pairs(holder):
+                if text := _letters(target):
+                    if _letters(source) != text:
+                        return False
+                    num_copies += 1
+        return num_copies > 0
+
+    def _pairs(self, holder: Element) -> Iterator[tuple[Element, Element]]:
+        """The source and the target of a unit, or of each of its segments."""
+        source, target = (holder.find(self._named(name)) for name in ("source", "target"))
+        if source is not None and target is not None:
+            segments, done = _segments(holder.find(self._named("seg-source"))), _segments(target)
+            if segments and done:
+                yield from ((segments.get(mid, source), segment) for mid, segment in done.items())
+            else:
+                yield source, target
 
     def _is_translated(self, element: Element) -> bool:
         """Whether an element is translated, by its own attribute or that of an ancestor."""
@@ -170,6 +193,11 @@ class Xliff:
         """The name of an element with the namespace of the file."""
         return f"{{{self._namespace}}}{name}" if self._namespace else name
 
+    def _is_kept(self, notes: UnitNotes, target: Element | None, mid: str | None = None) -> bool:
+        """Whether a translator has locked the target of a unit or segment, or confirmed a copy."""
+        is_copy = self._are_copies and target is not None and not _is_empty(target)
+        return notes.is_locked(mid) or (is_copy and notes.is_confirmed(mid))
+
     def _is_open(
         self, holder: Element, target: Element | None, segment: Element | None = None
     ) -> bool:
@@ -179,8 +207,9 @@ class Xliff:
             return state in _OPEN_STATES
         if self._is_v1:
             state = target.get("state", "")
-        is_empty = _is_empty(target if segment is None else segment)
-        return is_empty or (state in _OPEN_STATES and state != "")
+        if _is_empty(target if segment is None else segment):
+            return True
+        return state in _OPEN_STATES if state else self._are_copies
 
     def _places(self, units: Sequence[_Unit], target: Element) -> list[Element]:
         """The elements for the translations of a holder's units: its target, or its segments."""
@@ -233,6 +262,11 @@ def _is_segment(element: Element) -> bool:
     return local_name(element) == "mrk" and element.get("mtype") == "seg"
 
 
+def _letters(element: Element) -> str:
+    """The text of an element without white space, which programs divide it at."""
+    return "".join("".join(element.itertext()).split())
+
+
 def _is_empty(element: Element) -> bool:
     return not "".join(element.itertext()).strip()
 
@@ -272,7 +306,7 @@ def _classify(element: Element) -> InlineKind:
     if name in _PAIRS:
         is_script = _SCRIPT.search(" ".join(kinds))
         return InlineKind.SCRIPT if is_script else InlineKind.PAIR
-    if any(map(_BREAK.fullmatch, [*kinds, shown])):
+    if is_break(*kinds, shown):
         return InlineKind.BREAK
     is_value = (
         name in _VALUES

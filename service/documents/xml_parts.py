@@ -18,16 +18,25 @@ _WIDE_TAG = re.compile(rb"<(?:[^<=]*+=){257}")
 _MARKS = b"\xef\xbb\xbf\xfe\xff \t\r\n"
 _ASCII = bytes(range(0x20, 0x7F))
 _MOST_LEVELS = 256  # limit of libxml2
+# A document type without declarations.
+_DOCTYPE = re.compile(
+    rb"""<!DOCTYPE\s+([\w:.-]{1,100})"""
+    rb"""(?:\s+(?:SYSTEM|PUBLIC\s+["'][^"'<>\[\]]{0,200}["'])\s+["'][^"'<>\[\]]{0,200}["'])?\s*>"""
+)
 # Characters that XML can't contain.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
+def parse_xml(
+    data: bytes, counts: DocumentCounts, name: str = "", *, has_doctype: bool = False
+) -> Element:
     """Parse an XML document, and return its root.
 
     Args:
         data: the document; libxml2 refuses more than 256 levels, texts over 10 MB and entities that
             grow.
+        has_doctype: whether the format's files may have a document type. It is not read, and one
+            with declarations is refused.
 
     Raises:
         InvalidArgumentError: the data is not XML, has a document type, or exceeds a limit.
@@ -50,7 +59,10 @@ def parse_xml(data: bytes, counts: DocumentCounts, name: str = "") -> Element:
     except ValueError as exc:
         raise bad_document(f"{where}is no XML: {exc}") from exc
     if root.getroottree().docinfo.internalDTD is not None:
-        raise bad_document(f"{where}has a document type (<!DOCTYPE>), which is not read")
+        if not (has_doctype and _is_plain_doctype(signs, root)):
+            raise bad_document(f"{where}has a document type (<!DOCTYPE>), which is not read")
+        if next(root.iter(etree.Entity), None) is not None:
+            raise bad_document(f"{where}has entities, which are not read")
     _count_levels(root, signs, counts, where)
     if _WIDE_TAG.search(signs):  # possibly a text with many equals signs
         counts.limits.check("element_attributes", max(len(e.attrib) for e in root.iter()), where)
@@ -77,6 +89,14 @@ def _signs(data: bytes, where: str) -> bytes:
         if not is_known:
             raise bad_document(f"{where}is in {encoding[:40]!r}: convert it to UTF-8")
     return signs
+
+
+def _is_plain_doctype(signs: bytes, root: Element) -> bool:
+    """Whether the document type names the root, and maybe a file, and declares nothing."""
+    found = _DOCTYPE.search(signs)
+    if found is None or signs.count(b"<!DOCTYPE") > 1:
+        return False
+    return found[1].decode("ascii", "replace").rpartition(":")[2] == local_name(root)
 
 
 def _count_signs(signs: bytes, counts: DocumentCounts) -> None:

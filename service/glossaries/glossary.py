@@ -15,7 +15,7 @@ MAX_ENTRIES = 1000
 """Most entries in a request's own glossary; a file may have more."""
 MAX_SOURCE_CHARACTERS = 200
 MAX_TARGET_CHARACTERS = 500
-_MAX_FORMS = 20
+MAX_FORMS = 20
 
 _TOKEN = re.compile(r"\w++|[^\w\s]")
 
@@ -193,7 +193,7 @@ NO_GLOSSARY = Glossary()
 
 def _entry(field: str, source: str, target: str) -> Entry:
     source = source.strip()
-    forms = tuple(form for part in target.split("|", _MAX_FORMS) if (form := part.strip()))
+    forms = tuple(form for part in target.split("|", MAX_FORMS) if (form := part.strip()))
     for name, value, most in (
         ("source_term", source, MAX_SOURCE_CHARACTERS),
         ("target_term", target, MAX_TARGET_CHARACTERS),
@@ -208,9 +208,9 @@ def _entry(field: str, source: str, target: str) -> Entry:
         raise InvalidArgumentError(f"{field}.source_term", "is empty")
     if not forms:
         raise InvalidArgumentError(f"{field}.target_term", "is empty")
-    if len(forms) > _MAX_FORMS:
+    if len(forms) > MAX_FORMS:
         raise InvalidArgumentError(
-            f"{field}.target_term", f"more than {_MAX_FORMS} forms, the limit"
+            f"{field}.target_term", f"more than {MAX_FORMS} forms, the limit"
         )
     return Entry(source, forms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from model.bundle.languages import Language, is_language_code
+from model.bundle.languages import is_language_code, without_region
 from service.errors import InvalidArgumentError
 
 MAX_MEMORIES = 100
@@ -28,8 +28,6 @@ LEAST_THRESHOLD = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Characters that XML, and so TMX, can't contain; a line break in an old form is none of them.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# The script that a region writes Chinese in.
-_CHINESE = {"cn": "hans", "sg": "hans", "hk": "hant", "mo": "hant", "tw": "hant"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class MemoryUse:
 
 def languages_key(source: str, target: str) -> str:
     """The name of a pair of languages, by which pairs are found: a region does not count."""
-    return f"{_language(source)} {_language(target)}"
+    return f"{without_region(source)} {without_region(target)}".lower()
 
 
 def checked_name(name: str) -> str:
@@ -113,11 +111,3 @@ def checked_name(name: str) -> str:
             "name", "must have 1 to 100 letters of ASCII, digits, and -_. after the first of these"
         )
     return name
-
-
-def _language(code: str) -> str:
-    language = Language.parse(code)
-    scripts = {subtag for subtag in language.subtags if len(subtag) == 4 and subtag.isalpha()}
-    if language.code == "zh" and not scripts:
-        scripts = {_CHINESE[region] for region in language.subtags & _CHINESE.keys()}
-    return "-".join([language.code, *sorted(scripts)])

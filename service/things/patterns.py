@@ -53,10 +53,10 @@ _SUFFIXES = (
 _FILES = (
     "7z|apk|asp|aspx|avi|bak|bash|bat|bib|bin|bmp|bz2|c|cc|cfg|class|cmd|conf|cpp|cs|css|csv|db|deb"
     "|dll|dmg|doc|docx|env|eps|epub|exe|flac|gif|git|go|gradle|gz|h|heic|hpp|htm|html|ico|ini|ipynb|iso"
-    "|jar|java|jpeg|jpg|js|json|jsp|jsx|kt|lock|log|lua|md|mkv|mo|mov|mp3|mp4|mpeg|msi|odp|ods|odt|ogg"
-    "|onnx|otf|pdf|php|pl|plist|png|po|pot|ppt|pptx|properties|ps1|psd|py|pyc|rar|rb|rc|rpm|rs|rst|rtf"
-    "|sass|scss|sh|so|sql|sqlite|srt|svg|swift|tar|tex|tgz|tif|tiff|tmp|toml|ts|tsv|tsx|ttf|txt|vbs|vtt"
-    "|vue|war|wav|webm|webp|whl|wma|wmv|woff|woff2|xhtml|xlf|xliff|xls|xlsx|xml|xz|yaml|yml|zip"
+    "|jar|java|jpeg|jpg|js|json|jsp|jsx|kt|lock|log|lua|md|mkv|mo|mov|mp3|mp4|mpeg|mqxliff|msi"
+    "|mxliff|odp|ods|odt|ogg|onnx|otf|pdf|php|pl|plist|png|po|pot|ppt|pptx|properties|ps1|psd|py|pyc|rar|rb|rc|rpm|rs|rst|rtf"
+    "|sass|scss|sdlxliff|sh|so|sql|sqlite|srt|svg|swift|tar|tex|tgz|tif|tiff|tmp|toml|ts|tsv|tsx|ttf"
+    "|txlf|txt|vbs|vtt|vue|war|wav|webm|webp|whl|wma|wmv|woff|woff2|xhtml|xlf|xliff|xls|xlsx|xml|xz|yaml|yml|zip"
 )
 CURRENCIES = "$€£¥₹₽₩₺₴₦₫฿₪¢"
 _CURRENCY_CODES = (

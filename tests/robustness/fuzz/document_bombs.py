@@ -143,6 +143,8 @@ FRAMES: Mapping[str, Sequence[str]] = {
         "</trans-unit></xliff>",
         '<xliff version="1.2"><trans-unit><source>a</source><seg-source>~</seg-source>'
         "<target>~</target></trans-unit></xliff>",
+        '<xliff version="1.2"><trans-unit><source>a</source><seg-source>~</seg-source>'
+        "<target>~</target><seg-defs>~</seg-defs></trans-unit></xliff>",
         '<xliff xmlns="urn:y" version="2.0"><unit><segment><source>~</source></segment></unit>'
         "</xliff>",
     ),

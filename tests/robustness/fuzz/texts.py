@@ -131,7 +131,8 @@ class Glossaries:
             else:
                 path = Path(self._directory.name) / "terms.en-de.tsv"
                 path.write_bytes(data)
-                glossary = read_glossary(path).glossary
+                [file] = read_glossary(path)
+                glossary = file.glossary
         except (InvalidArgumentError, StartupError) as exc:
             expect(bool(str(exc)), "a refusal without a reason", given)
             return "refused"

@@ -60,10 +60,39 @@ def test_marian_with_several_sources() -> None:
     assert among.sources == among.targets == ("de", "fr", "pt")
 
 
+IBERIAN = ("ca", "oc", "es")
+
+
+@pytest.mark.parametrize("joined", ["cat+oci+spa", "cat_oci_spa"])
+def test_marian_with_listed_languages(joined: str) -> None:
+    """Names such as opus-mt-tc-big-en-cat_oci_spa; their tokenizers' files have a plus sign."""
+    vocabularies = Vocabularies(NONE, NONE, 1, {">>cat<<": 4, ">>spa<<": 5})
+    to = read_directions(directory("en", joined), vocabularies)
+    assert (to.sources, to.targets) == (("en",), ("ca", "es"))
+    out_of = read_directions(directory(joined, "en"), PLAIN)
+    assert (out_of.sources, out_of.targets, out_of.source_prefix) == (IBERIAN, ("en",), "")
+    assert read_directions(directory(name="opus-mt-tc-big-cat_oci_spa-en"), PLAIN) == out_of
+    some = read_directions(directory(joined, "eng"), PLAIN, ["es", "ca", "en"])
+    assert (some.sources, some.targets) == (("es", "ca"), ("en",))
+    many = read_directions(directory(joined, "mul"), OPUS)
+    assert (many.sources, many.targets) == (IBERIAN, ("de", "fr", "pt"))
+    few = read_directions(directory("deu+eng+fra", "mul"), OPUS, ["en", "de", "fr"])
+    assert (few.sources, few.targets) == (("de", "en", "fr"), ("de", "fr"))
+    with pytest.raises(ExportError, match="no tokens for its targets, ca, oc, es; give --languag"):
+        read_directions(directory("en", joined), PLAIN)
+
+
+@pytest.mark.parametrize("code", ["multiple languages", "", "en+"])
+def test_codes_that_are_no_languages(code: str) -> None:
+    with pytest.raises(ExportError, match="is no BCP-47 code; give --languages"):
+        read_directions(directory("en", code), PLAIN)
+
+
 @pytest.mark.parametrize(
     ("name", "languages"),
     [
         ("opus-mt-en-de", ("en", "de")),
+        ("opus-mt_tiny_eng-fra", ("en", "fr")),
         ("opus-mt-tc-big-gmw-en", ("gmw", "en")),
         ("opus-mt-roa-eng", ("roa", "en")),
         ("marian-en-de", ("en", "de")),

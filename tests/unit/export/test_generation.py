@@ -9,7 +9,12 @@ import pytest
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
-from export.huggingface.generation import check_default_search, default_search, forbids_pad
+from export.huggingface.generation import (
+    check_default_search,
+    default_search,
+    excludes_pad,
+    forbids_pad,
+)
 from service.domain.requests import SearchOptions
 from tests.factories import tiny_config
 
@@ -69,7 +74,6 @@ def test_the_token_of_a_language_counts_for_no_limit() -> None:
         ("forced_eos_token_id", 5),
         ("repetition_penalty", 0.5),
         ("bad_words_ids", [[3, 4]]),
-        ("renormalize_logits", True),
         ("num_beams", "four"),
         ("max_length", [1]),
     ],
@@ -77,6 +81,30 @@ def test_the_token_of_a_language_counts_for_no_limit() -> None:
 def test_what_would_be_another_search_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ExportError, match=name if value not in ("four", [1]) else "generation"):
         default_search(directory(**{name: value}))
+
+
+def test_without_padding_the_others_share_its_probability() -> None:
+    """The files of OPUS-MT, since 2023."""
+    given = {"bad_words_ids": [[PAD]], "renormalize_logits": True, "forced_eos_token_id": EOS}
+    assert default_search(directory(**given)) == {"beam_size": 1, "forced_eos": True}
+    assert excludes_pad(directory(**given))
+    assert not forbids_pad(directory(**given))
+    assert not excludes_pad(directory(**{**given, "renormalize_logits": False}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bad_words_ids", [[PAD], [7]]),
+        ("suppress_tokens", [7]),
+        ("repetition_penalty", 1.2),
+        ("no_repeat_ngram_size", 3),
+        ("min_length", 5),
+    ],
+)
+def test_other_tokens_probability_is_not_shared(name: str, value: Any) -> None:
+    with pytest.raises(ExportError, match=f"renormalize_logits True .* together with {name}"):
+        default_search(directory(**{name: value, "renormalize_logits": True}))
 
 
 @pytest.mark.parametrize(

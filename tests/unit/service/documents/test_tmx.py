@@ -61,13 +61,23 @@ def test_languages_of_a_file() -> None:
     assert read(file, ("en-GB", "fr")) == [TextPair("One.", "Un.", "EN-us", "fr")]
     own = file_of(unit(srclang="de"), header='srclang="*all*"')
     assert [pair.source for pair in read(own)] == ["Ein Hund."]
-    with pytest.raises(InvalidArgumentError, match="names no source language"):
-        read(file_of(unit(), header='srclang="*all*"'))
+    for header in ('srclang="*all*"', "", 'srclang="English (U.S.)"'):
+        with pytest.raises(InvalidArgumentError, match="names no source language"):
+            read(file_of(unit(), header=header))
+        assert len(read(file_of(unit(), header=header), ("en", ""))) == 1
 
 
 def test_tags_in_segments_are_left_out() -> None:
     source = 'A <bpt i="1">&lt;b></bpt>dog<ept i="1">&lt;/b></ept> <hi>ru<ph/>ns</hi><!-- x -->.'
     assert read(file_of(unit(source)))[0].source == "A dog runs."
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['<ph type="lb"/>', "<ph x='1'>&lt;br/></ph>", "<ph>&lt;br1/></ph>", '<it type="x-br">{}</it>'],
+)
+def test_a_code_that_breaks_the_line_divides_words(code: str) -> None:
+    assert read(file_of(unit(f"A dog{code}runs.")))[0].source == "A dog runs."
 
 
 @pytest.mark.parametrize(
@@ -84,8 +94,9 @@ def test_a_document_type_without_declarations_is_left_out(before: str) -> None:
 
 def test_utf_16_is_read() -> None:
     file = file_of(unit("ä"), before="<?xml version='1.0' encoding='UTF-16'?><!DOCTYPE tmx>")
-    assert read(file.encode("utf-16"))[0].source == "ä"
-    with pytest.raises(InvalidArgumentError, match="UTF-16"):
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):  # with a mark, and without
+        assert read(file.encode(encoding))[0].source == "ä"
+    with pytest.raises(InvalidArgumentError, match="no well-formed XML"):
         read(b"\xff\xfe\x00\xd8\x00")
 
 
