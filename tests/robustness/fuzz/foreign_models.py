@@ -54,15 +54,18 @@ class MarianFiles(_File):
 
     def __init__(self) -> None:
         super().__init__("model.bin")
-        from export.marian.binary_writer import binary, float_item, int8_item
+        from export.marian.binary_writer import binary, int8_items
 
-        numbers = np.random.default_rng(0)
-        items = {
-            "Wemb": int8_item(numbers.normal(size=(_NUM_PIECES, 8)), is_table=True),
-            "encoder_l1_self_Wq": int8_item(numbers.normal(size=(8, 8))),
-            "encoder_l1_self_bq": float_item(numbers.normal(size=(1, 8))),
+        numbers, alpha = np.random.default_rng(0), np.full((1, 1), 16.0)
+        arrays = {
+            "Wemb": numbers.normal(size=(_NUM_PIECES, 8)),
+            "Wemb_QuantMultA": alpha,
+            "encoder_l1_self_Wq": numbers.normal(size=(8, 8)),
+            "encoder_l1_self_Wq_QuantMultA": alpha,
+            "encoder_l1_self_bq": numbers.normal(size=(1, 8)),
+            "none_QuantMultA": alpha,
         }
-        self._content = binary(items, {"type": "transformer", "dim-emb": 8})
+        self._content = binary(int8_items(arrays), {"type": "transformer", "dim-emb": 8})
 
     def generate(self, rng: random.Random) -> bytes:
         """Generate a file."""
