@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+_LONGEST_WAIT = 20.0  # seconds
 MODEL = "model.ende.intgemm.alphas.bin"
 
 
@@ -86,6 +87,8 @@ class MirrorServer:
         cuts: bytes after which the next answers break, by the end of the path; used up in order.
         statuses: statuses of the next answers, by the end of the path; used up in order.
         redirects: where paths are instead.
+        drips: number of first bytes of an answer that come one by one, each after the client has
+            set `arrived` for the one before; the answer ends after them.
         ignores_versions: whether a part of any version is given, whatever If-Range says.
         length: Content-Length, if it is not the true one.
         ranges: the header Range of all requests, by path; None where there was none.
@@ -96,6 +99,8 @@ class MirrorServer:
     cuts: dict[str, list[int]] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
+    drips: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
     ignores_versions: bool = False
     length: str = ""
     ranges: dict[str, list[str | None]] = field(default_factory=dict)
@@ -137,6 +142,13 @@ class MirrorServer:
             span = f"bytes {start}-{len(content) - 1}/{len(content)}"
             handler.send_header("Content-Range", span)
         handler.end_headers()
+        for i in range(start, start + self.drips):
+            handler.wfile.write(content[i : i + 1])
+            if not self.arrived.wait(_LONGEST_WAIT):
+                return
+            self.arrived.clear()
+        if self.drips:
+            return
         cut = self._next(self.cuts, path)
         handler.wfile.write(content[start:] if cut is None else content[start : start + cut])
 
