@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from export.store.registry import MOZILLA_URL
+
 _LONGEST_WAIT = 20.0  # seconds
 MODEL = "model.ende.intgemm.alphas.bin"
 
@@ -27,7 +29,10 @@ def entry_of(
     architecture: str = "tiny",
     release: str | None = "Release",
 ) -> dict[str, Any]:
-    """An entry of the list, as Mozilla's updater writes it, for files by their roles and names.
+    """An entry of the list for files by their roles and names.
+
+    As `PublicModelsJsonGenerator` in `db/updater.py` of mozilla/translations makes it: statistics
+    and metrics are left out where there are none, and a model that is not shipped has no status.
 
     Args:
         files: decompressed bytes by "role:name".
@@ -43,18 +48,32 @@ def entry_of(
                 "uncompressedSize": len(content),
                 "uncompressedHash": hashlib.sha256(content).hexdigest(),
             }
-    return {
+    entry = {
         "architecture": architecture,
         "releaseStatus": release,
         "sourceLanguage": source,
         "targetLanguage": target,
         "files": described,
+    }
+    if release is None:
+        return entry
+    return {
+        **entry,
         "modelStatistics": {
-            "parameters": 16_500_000,
-            "encoderParameters": 8_000_000,
-            "decoderParameters": 2_000_000,
+            "parameters": 16_907_062,
+            "encoderParameters": 6_314_532,
+            "decoderParameters": 2_400_528,
         },
-        "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}},
+        "metrics": {
+            "flores200-plus": {
+                "bleu": 38.8,
+                "chrf": 65.2,
+                "comet22": 0.8551,
+                "metricx24": 2.1,
+                "metricx24-qe": 2.4,
+                "llm-ref": 4.2,
+            }
+        },
     }
 
 
@@ -70,7 +89,7 @@ def write_mirror(directory: Path, *entries: tuple[dict[str, Any], dict[str, byte
             file.write_bytes(gzip.compress(content, mtime=0))
     registry = {
         "generated": "2026-08-07T00:00:00Z",
-        "baseUrl": "https://storage.googleapis.com/moz-fx-translations-data",
+        "baseUrl": MOZILLA_URL,
         "models": models,
     }
     (directory / "db").mkdir(parents=True, exist_ok=True)

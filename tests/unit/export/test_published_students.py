@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from torch import nn
 
 from bench.random_student import random_student
 from export.errors import ExportError
-from export.marian.binary_writer import binary, int8_items
+from export.marian.binary import INTGEMM8
+from export.marian.binary_writer import WrittenItem, binary, int8_items
 from export.students.network import StudentNetwork, their_name
 from export.students.options import student_options
 from export.students.writer import observed_alphas, student_arrays, with_alphas
@@ -50,8 +52,18 @@ def test_the_files_that_are_written_have_the_published_sizes() -> None:
         for group in groups:
             assert len(binary(items, options_of(group))) == group["byteSize"], group
             assert sum(math.prod(item.shape) for item in items.values()) == group["parameters"]
+            assert decoder_bytes(items) == group["decoderBytes"]
             num_models += len(group["models"].split())
     assert num_models == 137
+
+
+def decoder_bytes(items: Mapping[str, WrittenItem]) -> int:
+    """Bytes of the decoder's numbers as they are published: they say what has 8 bits."""
+    return sum(
+        math.prod(item.shape) * (1 if item.kind == INTGEMM8 else 4)
+        for name, item in items.items()
+        if name.startswith("decoder_")
+    )
 
 
 def zeros(name: str, size: int, tying: str) -> dict[str, Any]:

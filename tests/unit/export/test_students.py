@@ -179,6 +179,13 @@ def test_directories_of_others_are_not_students(tmp_path: Path) -> None:
     assert not is_student(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_a_folder_without_a_model_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ExportError, match=f"{name} has no model of a student, model.*.bin or a"):
+        read_student(tmp_path / name, None)
+
+
 def edited(
     change: Callable[[dict[str, Any]], object] = lambda _: None,
     options: Mapping[str, Any] = MappingProxyType({}),
