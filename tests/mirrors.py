@@ -14,6 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from export.store.registry import MOZILLA_URL
+
+_LONGEST_WAIT = 20.0  # seconds
 MODEL = "model.ende.intgemm.alphas.bin"
 
 
@@ -26,7 +29,10 @@ def entry_of(
     architecture: str = "tiny",
     release: str | None = "Release",
 ) -> dict[str, Any]:
-    """An entry of the list, as Mozilla's updater writes it, for files by their roles and names.
+    """An entry of the list for files by their roles and names.
+
+    As `PublicModelsJsonGenerator` in `db/updater.py` of mozilla/translations makes it: statistics
+    and metrics are left out where there are none, and a model that is not shipped has no status.
 
     Args:
         files: decompressed bytes by "role:name".
@@ -42,18 +48,32 @@ def entry_of(
                 "uncompressedSize": len(content),
                 "uncompressedHash": hashlib.sha256(content).hexdigest(),
             }
-    return {
+    entry = {
         "architecture": architecture,
         "releaseStatus": release,
         "sourceLanguage": source,
         "targetLanguage": target,
         "files": described,
+    }
+    if release is None:
+        return entry
+    return {
+        **entry,
         "modelStatistics": {
-            "parameters": 16_500_000,
-            "encoderParameters": 8_000_000,
-            "decoderParameters": 2_000_000,
+            "parameters": 16_907_062,
+            "encoderParameters": 6_314_532,
+            "decoderParameters": 2_400_528,
         },
-        "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}},
+        "metrics": {
+            "flores200-plus": {
+                "bleu": 38.8,
+                "chrf": 65.2,
+                "comet22": 0.8551,
+                "metricx24": 2.1,
+                "metricx24-qe": 2.4,
+                "llm-ref": 4.2,
+            }
+        },
     }
 
 
@@ -69,7 +89,7 @@ def write_mirror(directory: Path, *entries: tuple[dict[str, Any], dict[str, byte
             file.write_bytes(gzip.compress(content, mtime=0))
     registry = {
         "generated": "2026-08-07T00:00:00Z",
-        "baseUrl": "https://storage.googleapis.com/moz-fx-translations-data",
+        "baseUrl": MOZILLA_URL,
         "models": models,
     }
     (directory / "db").mkdir(parents=True, exist_ok=True)
@@ -86,6 +106,8 @@ class MirrorServer:
         cuts: bytes after which the next answers break, by the end of the path; used up in order.
         statuses: statuses of the next answers, by the end of the path; used up in order.
         redirects: where paths are instead.
+        drips: number of first bytes of an answer that come one by one, each after the client has
+            set `arrived` for the one before; the answer ends after them.
         ignores_versions: whether a part of any version is given, whatever If-Range says.
         length: Content-Length, if it is not the true one.
         ranges: the header Range of all requests, by path; None where there was none.
@@ -96,6 +118,8 @@ class MirrorServer:
     cuts: dict[str, list[int]] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
+    drips: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
     ignores_versions: bool = False
     length: str = ""
     ranges: dict[str, list[str | None]] = field(default_factory=dict)
@@ -137,6 +161,13 @@ class MirrorServer:
             span = f"bytes {start}-{len(content) - 1}/{len(content)}"
             handler.send_header("Content-Range", span)
         handler.end_headers()
+        for i in range(start, start + self.drips):
+            handler.wfile.write(content[i : i + 1])
+            if not self.arrived.wait(_LONGEST_WAIT):
+                return
+            self.arrived.clear()
+        if self.drips:
+            return
         cut = self._next(self.cuts, path)
         handler.wfile.write(content[start:] if cut is None else content[start : start + cut])
 

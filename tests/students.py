@@ -12,15 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import sentencepiece
 
-from export.marian.binary_writer import WrittenItem, binary
+from export.marian.binary_writer import WrittenItem, binary, int8_items
 from export.students.lexicon import LEXICON_MAGIC
-from export.students.writer import (
-    int8_items,
-    observed_alphas,
-    student_arrays,
-    student_items,
-    student_options,
-)
+from export.students.options import student_options
+from export.students.writer import observed_alphas, student_arrays, with_alphas
 from model.bundle.config import ModelConfig, preset
 from model.network.transformer import Transformer
 from tests.foreign_models import TEXTS
@@ -47,10 +42,12 @@ def vocabulary(texts: Sequence[str] = TEXTS, size: int = VOCAB_SIZE) -> bytes:
     return model.getvalue()
 
 
-def student_config(size: str = "student-tiny", **changes: Any) -> ModelConfig:
-    """A student as the reader makes one of a vocabulary of `VOCAB_SIZE`."""
-    ids = dict(pad_id=VOCAB_SIZE, bos_id=VOCAB_SIZE, eos_id=0, unk_id=1)
-    return preset(size, VOCAB_SIZE + 1, **{**ids, "dropout": 0.0, **changes})
+def student_config(
+    size: str = "student-tiny", num_pieces: int = VOCAB_SIZE, **changes: Any
+) -> ModelConfig:
+    """A student as the reader makes one of a vocabulary of so many pieces."""
+    ids = dict(pad_id=num_pieces, bos_id=num_pieces, eos_id=0, unk_id=1)
+    return preset(size, num_pieces + 1, **{**ids, "dropout": 0.0, **changes})
 
 
 def arrays_of(model: Transformer) -> dict[str, Array]:
@@ -58,16 +55,11 @@ def arrays_of(model: Transformer) -> dict[str, Array]:
     return student_arrays(model, range(model.config.bos_id))
 
 
-def float_items(model: Transformer) -> dict[str, WrittenItem]:
-    """Items of a float32 file."""
-    return student_items(model, range(model.config.bos_id))
-
-
 def int8_student(
     model: Transformer, sources: Sequence[Sequence[int]] = ((5, 6, 0),)
 ) -> dict[str, WrittenItem]:
     """Items of an intgemm8 file, with alphas for the translations of some sources."""
-    return int8_items(model, range(model.config.bos_id), observed_alphas(model, sources))
+    return int8_items(with_alphas(arrays_of(model), observed_alphas(model, sources)))
 
 
 def options_of(config: ModelConfig, **changes: Any) -> dict[str, Any]:

@@ -45,6 +45,15 @@ def is_scale(value: float) -> bool:
     return SMALLEST_SCALE <= value <= LARGEST_SCALE
 
 
+def is_table(name: str) -> bool:
+    """Whether an item is a table of embeddings, or the alpha of one, by Marian's rule for names.
+
+    A quantised table is stored row by row, other matrices transposed; and only tables have
+    quantised alphas.
+    """
+    return "Wemb" in name
+
+
 @dataclass(frozen=True)
 class Item:
     """A named array of a file.
@@ -85,8 +94,7 @@ class Item:
                     f"{LARGEST_SCALE:g}"
                 )
             found = values / multiplier
-            # Embeddings are rows of tokens; other matrices are stored transposed.
-            if len(self.shape) == 2 and not self.name.endswith("Wemb"):
+            if len(self.shape) == 2 and not is_table(self.name):
                 return np.asarray(found.reshape(self.shape[::-1]).T)
             return np.asarray(found.reshape(self.shape))
         if self.kind not in _FLOATS:

@@ -6,9 +6,12 @@ import contextlib
 import logging
 import re
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -129,12 +132,17 @@ class DirectoryMirror:
 
 
 class HttpMirror:
-    """A server, over HTTP. Proxies are those of the usual variables (HTTPS_PROXY)."""
+    """A server, over HTTP. Proxies are those of the usual variables (HTTPS_PROXY).
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: its address.
+        opening_seconds: limit for an answer's headers, redirects included.
+    """
+
+    def __init__(self, url: str, opening_seconds: float = 120.0) -> None:
         import requests
 
-        self._url = url
+        self._url, self._opening_seconds = url, opening_seconds
         self._session = requests.Session()
         # Bytes as they lie there: offsets count them.
         self._session.headers["Accept-Encoding"] = "identity"
@@ -147,16 +155,16 @@ class HttpMirror:
     def open(self, path: str, start: int, version: str) -> Iterator[OpenedFile]:
         """The file from an offset on, if it is still the same; see `Mirror.open`."""
         import requests
+        import urllib3
 
         headers = {"Range": f"bytes={start}-", "If-Range": version} if start and version else {}
         address = self.address(path)
         try:
-            with self._session.get(
-                f"{self._url}/{path}", headers=headers, stream=True, timeout=_SECONDS
-            ) as response:
+            get = partial(self._session.get, headers=headers, stream=True, timeout=_SECONDS)
+            with _within(self._opening_seconds, lambda: get(f"{self._url}/{path}")) as response:
                 self._check(response, address)
                 yield _opened(response, start if headers else 0, version, address)
-        except requests.exceptions.RequestException as exc:
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as exc:
             cause = _cause(exc)
             if isinstance(exc, requests.exceptions.InvalidURL):  # its text may have a password
                 raise ExportError(f"{address} is, or leads to, an invalid address") from exc
@@ -184,7 +192,7 @@ def _opened(response: requests.Response, start: int, version: str, address: str)
     is_other = response.status_code == 206 and _version(headers) not in ("", version)
     if response.status_code == _BEGINS_ANEW or is_other:
         return OpenedFile(iter(()), 0, None, "")
-    chunks = response.iter_content(_CHUNK)
+    chunks = _arriving(response.raw)
     if response.status_code == 206:
         found = _RANGE.fullmatch(headers.get("Content-Range", ""))
         if found is None or int(found[1]) != start:
@@ -195,6 +203,41 @@ def _opened(response: requests.Response, start: int, version: str, address: str)
     length = headers.get("Content-Length", "")
     total = int(length) if _LENGTH.fullmatch(length) else None
     return OpenedFile(chunks, 0, total, _version(headers))
+
+
+def _arriving(raw: Any) -> Iterator[bytes]:
+    """Bytes as they arrive, so that slow ones are seen, and kept if the connection breaks."""
+    while chunk := raw.read1(_CHUNK, decode_content=True):
+        yield chunk
+
+
+def _within(seconds: float, call: Callable[[], requests.Response]) -> requests.Response:
+    """The result of a call, which is given up after some time: others are limited for each read.
+
+    Raises:
+        TransientError: there was none by then.
+    """
+    results: Future[requests.Response] = Future()
+
+    def run() -> None:
+        try:
+            found = call()
+        except BaseException as exc:
+            results.set_exception(exc)
+        else:
+            results.set_result(found)
+
+    threading.Thread(target=run, name="mirror", daemon=True).start()
+    try:
+        return results.result(seconds)
+    except TimeoutError:
+        results.add_done_callback(_close)
+        raise TransientError(f"there was no answer in {seconds:g} s") from None
+
+
+def _close(late: Future[requests.Response]) -> None:
+    if late.exception() is None:
+        late.result().close()
 
 
 def _version(headers: Any) -> str:

@@ -93,9 +93,14 @@ def pull_published(
                 _obtain(file, mirror, folder, on_bytes)
         return folder
 
+    def distrust(folder: Path) -> None:
+        for file in model.files:
+            if file.sha256 is None:
+                (folder / file.name).unlink(missing_ok=True)
+
     version = f"{model.architecture}-{str(model.model.sha256)[:8]}"
     languages = [model.source, model.target]
-    return _pull(model.pair, version, languages, origin, obtain, store, options, show)
+    return _pull(model.pair, version, languages, origin, obtain, store, options, show, distrust)
 
 
 def pull_hub(
@@ -133,7 +138,9 @@ def _pull(
     store: ModelStore,
     options: PullOptions,
     show: ShowProgress,
+    distrust: Callable[[Path], None] = lambda _: None,
 ) -> Pulled:
+    """Obtain a model's files and import them; if that fails, `distrust` removes the doubtful."""
     bundle = store.bundle(pair)
 
     def on_wait() -> None:
@@ -148,18 +155,22 @@ def _pull(
         folder = store.downloads(pair) / hashlib.sha256(version.encode()).hexdigest()[:16]
         folder.mkdir(exist_ok=True)
         files = obtain(folder)
-        with show("sentences") as on_progress:
-            imported = import_directory(
-                files,
-                bundle,
-                made_as,
-                languages,
-                num_sentences=options.num_sentences,
-                num_carrier_sentences=NUM_SENTENCES,
-                threads=options.threads,
-                on_progress=on_progress,
-                origin=origin,
-            )
+        try:
+            with show("sentences") as on_progress:
+                imported = import_directory(
+                    files,
+                    bundle,
+                    made_as,
+                    languages,
+                    num_sentences=options.num_sentences,
+                    num_carrier_sentences=NUM_SENTENCES,
+                    threads=options.threads,
+                    on_progress=on_progress,
+                    origin=origin,
+                )
+        except ExportError:
+            distrust(files)
+            raise
         for old in filter(Path.is_dir, store.downloads(pair).iterdir()):
             shutil.rmtree(old)
     return Pulled(pair, bundle, imported)

@@ -7,7 +7,7 @@
         "sourceLanguage": "en", "targetLanguage": "de",
         "files": {
             "model": {"path": "models/en-de/.../model.ende.intgemm.alphas.bin.gz",
-                      "uncompressedSize": 43849787, "uncompressedHash": "8df29d94..."},
+                      "uncompressedSize": 31561787, "uncompressedHash": "8df29d94..."},
             "vocab": {"path": "..."},                 or "srcVocab" and "trgVocab"
             "lexicalShortlist": {"path": "..."}},
         "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}}}]}}

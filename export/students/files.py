@@ -47,8 +47,10 @@ class StudentFiles:
         Raises:
             ExportError: one is missing, or several could be it; names them.
         """
-        models = _models(path)
-        if len(models) != 1:
+        models = _models(path) if path.is_dir() else []
+        if not models:
+            raise ExportError(f"{path} has no model of a student, model.*.bin or a .npz file")
+        if len(models) > 1:
             names = ", ".join(file.name for file in models)
             raise ExportError(
                 f"{path} has several models ({names}): keep one of them, with its vocabularies"

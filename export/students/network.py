@@ -23,9 +23,11 @@ from export.marian.binary import (
     SMALLEST_SCALE,
     Item,
     is_scale,
+    is_table,
     read_binary,
 )
-from export.marian.configuration import OPTIONS_ARRAY, open_npz, parse_yaml, read_array
+from export.marian.configuration import OPTIONS_ARRAY, open_npz, read_array
+from export.students.options import checked_options
 from model.bundle.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.network.positions import marian_positions
 from model.network.transformer import Transformer
@@ -35,31 +37,6 @@ Array = npt.NDArray[Any]
 _EPSILON = 1e-6  # in Marian's layers/generic.h
 _MAX_POSITIONS = 512  # sinusoids have no limit of their own
 _VOCABULARY_MULTIPLE = 128  # a two-stage top-k needs equal groups of tokens
-# Only these values are the network below; an option that is missing has the first.
-_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
-    "transformer-decoder-autoreg": ("rnn",),
-    "dec-cell": ("ssru",),
-    "transformer-rnn-projection": (False,),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-ffn-activation": ("relu",),
-    "transformer-preprocess": ("",),
-    "transformer-postprocess": ("dan",),
-    "transformer-postprocess-emb": ("d", ""),
-    "transformer-postprocess-top": ("",),
-    "transformer-train-positions": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-affine": (False,),
-    "transformer-rms-norm": (False,),
-    "transformer-tied-layers": ([],),
-    "output-omit-bias": (False,),
-    "lemma-dim-emb": (0,),
-    "input-types": ([],),
-    "right-left": (False,),
-    "ulr": (False,),
-}
 _BLOCKS = {
     **{
         f"{theirs}_{kind}{letter}": f"{ours}.{projection}.{parameter}"
@@ -89,7 +66,10 @@ _THEIRS = {ours: theirs for theirs, ours in _BLOCKS.items()}
 _LAYER = re.compile(r"(encoder|decoder)_l([1-9][0-9]{0,8})_(\w+)")
 _OUR_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 ALPHA = "_QuantMultA"
-OUTPUT_ALPHA = f"none{ALPHA}"
+# The output product's alpha. Marian calls it "none" when it multiplies with a shortlist, and its
+# script `extract_stats.py` copies it, so that models with one vocabulary have the first two, and
+# others the last one.
+OUTPUT_ALPHAS = tuple(f"{name}{ALPHA}" for name in ("none", "Wemb", "decoder_Wemb"))
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
 
@@ -126,7 +106,7 @@ class StudentNetwork:
         items = read_binary(file)
         if OPTIONS_ARRAY not in items:
             raise ExportError(f"{file} has no {OPTIONS_ARRAY}: it does not say what its network is")
-        options = _checked_options(file, items.pop(OPTIONS_ARRAY).text())
+        options = checked_options(file, items.pop(OPTIONS_ARRAY).text())
         alphas = {n: items.pop(n) for n in list(items) if n.endswith(ALPHA)}
         scales = _checked_alphas(file, items, alphas)
         kinds = {INTGEMM8: "intgemm8", INTGEMM16: "intgemm16"}
@@ -141,7 +121,7 @@ class StudentNetwork:
     def _read_npz(cls, file: Path) -> StudentNetwork:
         with open_npz(file) as given:
             text = read_array(file, given, OPTIONS_ARRAY).tobytes().split(b"\0", 1)[0]
-            options = _checked_options(file, text)
+            options = checked_options(file, text)
             arrays = {}
             for name in given.files:
                 if name.startswith("special:"):
@@ -205,7 +185,7 @@ class StudentNetwork:
         states: dict[str, Tensor] = {}
         tables: dict[str, Array] = {}
         for name, array in self.arrays.items():
-            if name == OUTPUT_BIAS or name.endswith("Wemb"):
+            if name == OUTPUT_BIAS or is_table(name):
                 tables[name] = array
             elif (ours := _our_name(name)) is None:
                 self._refuse(name, "is a weight that students do not have")
@@ -318,40 +298,35 @@ class StudentNetwork:
         raise ExportError(f"{self.file}: {name[:120]} {why}")
 
 
-def _checked_options(file: Path, text: bytes) -> dict[str, Any]:
-    options = parse_yaml(text, f"{file} ({OPTIONS_ARRAY})")
-    for name, supported in _SUPPORTED.items():
-        value = options.get(name, supported[0])
-        if value not in supported:
-            wanted = " or ".join(map(repr, supported))
-            raise ExportError(
-                f"{file} ({OPTIONS_ARRAY}): {name} is {value!r:.200}, which is not supported: of "
-                f"binary models, only students with {name} {wanted} are"
-            )
-    return options
-
-
 def _checked_alphas(
     file: Path, items: Mapping[str, Item], alphas: Mapping[str, Item]
 ) -> dict[str, float]:
     """The alphas by our names. A file has one for every quantised product, or none at all."""
+    if not alphas:
+        return {}
+    values = {}
     for name, item in alphas.items():
         value = item.numbers()
-        if item.is_quantized or value.size != 1 or not is_scale(value.item()):
+        is_readable = is_table(name) or not item.is_quantized
+        if not is_readable or value.size != 1 or not is_scale(value.item()):
             raise ExportError(
                 f"{file}: {name} is {value.ravel()[:3].tolist()}, not one number from "
                 f"{SMALLEST_SCALE:g} to {LARGEST_SCALE:g}"
             )
-    if not alphas:
-        return {}
-    products = {n for n, i in items.items() if i.is_quantized and not n.endswith("Wemb")}
-    needed = {f"{name}{ALPHA}" for name in products} | {OUTPUT_ALPHA}
-    if missing := sorted(needed - alphas.keys()):
+        values[name] = float(value.item())
+    products = {n for n, i in items.items() if i.is_quantized and not is_table(n)}
+    if missing := sorted({f"{name}{ALPHA}" for name in products} - values.keys()):
         raise ExportError(f"{file}: {missing[0]} is missing, the scale of its activations")
-    found = {"output_projection": float(alphas[OUTPUT_ALPHA].numbers().item())}
-    for name, item in alphas.items():
+    output = next((values[name] for name in OUTPUT_ALPHAS if name in values), None)
+    if output is None:
+        raise ExportError(
+            f"{file}: there is none of {', '.join(OUTPUT_ALPHAS)}, the scale of the output's "
+            f"activations"
+        )
+    found = {"output_projection": output}
+    for name, value in values.items():
         if ours := _our_name(name.removesuffix(ALPHA)):
-            found[ours.removesuffix(".weight")] = float(item.numbers().item())
+            found[ours.removesuffix(".weight")] = value
     return found
 
 

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from export.errors import ExportError
 from export.exporter import check_unused, new_directory
 from export.layers import NEVER
-from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item
+from export.marian.binary_writer import binary, float_items, int8_items
 from export.parity import SENTENCES
 from export.shortlists import shortlist_for
 from export.students.comparison import StudentAgreement
 from export.students.lexicon import lexicon_bytes
-from export.students.network import ALPHA, OUTPUT_ALPHA, OUTPUT_BIAS, their_name
+from export.students.network import ALPHA, OUTPUT_ALPHAS, OUTPUT_BIAS, their_name
+from export.students.options import student_options
 from export.students.reader import read_student
 from model.bundle.config import STUDENT, ModelConfig
 from model.bundle.tokenizer import Tokenizer
@@ -83,11 +84,13 @@ def write_student(
     languages = loaded.languages["source"], loaded.languages["target"]
     order = piece_order(tokenizer)
     with new_directory(output) as directory:
-        items = student_items(model, order)
+        arrays = student_arrays(model, order)
         if precision == "int8":
             longest = model.config.num_source_positions - 1
             sources = [[*tokenizer.encode(text)[:longest], tokenizer.eos_id] for text in sentences]
-            items = int8_items(model, order, observed_alphas(model, sources))
+            items = int8_items(with_alphas(arrays, observed_alphas(model, sources)))
+        else:
+            items = float_items(arrays)
         pair = "".join(languages)
         name = f"model.{pair}.{'intgemm.alphas.' * (precision == 'int8')}bin"
         content = binary(items, student_options(model.config, len(order)))
@@ -202,38 +205,21 @@ def _theirs(tensor: Tensor) -> Array:
     return tensor.numpy().T if tensor.dim() == 2 else tensor.numpy()[None]
 
 
-def student_items(model: Transformer, order: Sequence[int]) -> dict[str, WrittenItem]:
-    """Items of a float32 file; the arguments are those of `student_arrays`."""
-    return {name: float_item(array) for name, array in student_arrays(model, order).items()}
-
-
-def int8_items(
-    model: Transformer, order: Sequence[int], alphas: Mapping[str, float]
-) -> dict[str, WrittenItem]:
-    """Items of an intgemm8 file with alphas.
+def with_alphas(arrays: Mapping[str, Array], alphas: Mapping[str, float]) -> dict[str, Array]:
+    """Arrays of a student and its alphas, as Mozilla's `extract_stats.py` adds them.
 
     Args:
-        model: the network.
-        order: ids of the vocabulary, in the order of a student's.
+        arrays: arrays from `student_arrays`.
         alphas: factors from `observed_alphas`.
     """
-    items = student_items(model, order)
-    for name, array in student_arrays(model, order).items():
-        if name.endswith("Wemb"):
-            items[name] = int8_item(array, is_table=True)
-    for ours in alphas.keys() - {"output_projection"}:
-        name = their_name(f"{ours}.weight")
-        items[name] = int8_item(_theirs(model.get_parameter(f"{ours}.weight").detach()))
-        items[f"{name}{ALPHA}"] = _number(alphas[ours])
-    # Engines look for the output's alpha by the first name with a shortlist, by the second without.
-    table = "Wemb" if model.config.embedding_tying == "all" else "decoder_Wemb"
-    for name in (OUTPUT_ALPHA, f"{table}{ALPHA}"):
-        items[name] = _number(alphas["output_projection"])
-    return items
-
-
-def _number(value: float) -> WrittenItem:
-    return float_item(np.float32(value).reshape(1, 1))
+    shared, separate = OUTPUT_ALPHAS[:2], OUTPUT_ALPHAS[2:]
+    found = dict(arrays)
+    for ours, alpha in alphas.items():
+        names: Sequence[str] = (f"{their_name(f'{ours}.weight')}{ALPHA}",)
+        if ours == "output_projection":
+            names = shared if "Wemb" in arrays else separate
+        found |= dict.fromkeys(names, np.full((1, 1), alpha, np.float32))
+    return found
 
 
 def observed_alphas(model: Transformer, sources: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -259,40 +245,3 @@ def observed_alphas(model: Transformer, sources: Sequence[Sequence[int]]) -> dic
         for hook in hooks:
             hook.remove()
     return {name: 127.0 / max(value, 1e-6) for name, value in largest.items()}
-
-
-def student_options(config: ModelConfig, num_pieces: int, **changes: Any) -> dict[str, Any]:
-    """`special:model.yml`, with what `mozilla/translations` trains students with.
-
-    Args:
-        config: our sizes and options.
-        num_pieces: size of the vocabulary.
-        changes: other values of some options.
-    """
-    is_shared = config.embedding_tying == "all"
-    return {
-        "type": "transformer",
-        "dim-emb": config.d_model,
-        "dim-vocabs": [num_pieces, num_pieces],
-        "enc-depth": config.num_encoder_layers,
-        "dec-depth": config.num_decoder_layers,
-        "dec-cell": "ssru",
-        "transformer-decoder-autoreg": "rnn",
-        "transformer-heads": config.num_heads,
-        "transformer-dim-ffn": config.ffn_dim,
-        "transformer-decoder-dim-ffn": 0,
-        "transformer-ffn-depth": 2,
-        "transformer-ffn-activation": "relu",
-        "transformer-preprocess": "",
-        "transformer-postprocess": "dan",
-        "transformer-postprocess-emb": "d",
-        "transformer-postprocess-top": "",
-        "transformer-rnn-projection": False,
-        "transformer-guided-alignment-layer": "last",
-        "transformer-train-positions": False,
-        "tied-embeddings": not is_shared,
-        "tied-embeddings-all": is_shared,
-        "tied-embeddings-src": False,
-        "version": "v1.9.56",
-        **changes,
-    }

@@ -148,8 +148,8 @@ def test_interrupted_then_another_type_in_its_place(
     assert bundle.version.startswith("base-memory-")
     url = f"{server.url}/models/en-de/base-memory_AbC/exported/{MODEL}.gz"
     assert bundle.origin.startswith(f"imported from {url} (")
-    for name in (MODEL, "vocab.ende.spm"):
-        assert server.asked(f"/{name}.gz") == [None, "bytes=65536-"]
+    assert server.asked(f"/{MODEL}.gz") == [None, "bytes=70000-"]
+    assert server.asked("/vocab.ende.spm.gz") == [None, "bytes=66000-"]
 
 
 def test_a_wrong_hash_names_the_file_and_both_hashes(tmp_path: Path, mirror: Path) -> None:
@@ -164,6 +164,22 @@ def test_a_wrong_hash_names_the_file_and_both_hashes(tmp_path: Path, mirror: Pat
     assert f"tiny_AbC/exported/{MODEL}.gz is damaged" in line
     assert f"its SHA-256 is {wrong}, not {right}; it was removed" in line
     assert files(tmp_path / "store") == set()
+
+
+def test_a_damaged_vocabulary_is_fetched_anew(tmp_path: Path, mirror: Path) -> None:
+    """The list has no hash of it, so that only the import finds it."""
+    shutil.copytree(mirror, tmp_path / "mirror")
+    file = tmp_path / "mirror" / "models/de-en/tiny_AbC/exported/vocab.ende.spm.gz"
+    right = file.read_bytes()
+    file.write_bytes(gzip.compress(b"something else"))
+    failed = pull(tmp_path / "store", tmp_path / "mirror", "de-en")
+    assert failed.exit_code == 1
+    assert "vocab.ende.spm.gz is not a SentencePiece model" in failed.output
+    assert files(tmp_path / "store") == {f"{MODEL}.gz"}  # its hash is right
+    file.write_bytes(right)
+    result = pull(tmp_path / "store", tmp_path / "mirror", "de-en")
+    assert result.exit_code == 0, result.output
+    Bundle.load(tmp_path / "store" / "de-en")
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, mirror: Path) -> None:

@@ -54,15 +54,16 @@ class MarianFiles(_File):
 
     def __init__(self) -> None:
         super().__init__("model.bin")
-        from export.marian.binary_writer import binary, float_item, int8_item
+        from tests.marian_files import converted
 
         numbers = np.random.default_rng(0)
-        items = {
-            "Wemb": int8_item(numbers.normal(size=(_NUM_PIECES, 8)), is_table=True),
-            "encoder_l1_self_Wq": int8_item(numbers.normal(size=(8, 8))),
-            "encoder_l1_self_bq": float_item(numbers.normal(size=(1, 8))),
+        weights = {
+            "Wemb": numbers.normal(size=(_NUM_PIECES, 8)),
+            "encoder_l1_self_Wq": numbers.normal(size=(8, 8)),
+            "encoder_l1_self_bq": numbers.normal(size=(1, 8)),
         }
-        self._content = binary(items, {"type": "transformer", "dim-emb": 8})
+        alphas = {"Wemb": 16.0, "encoder_l1_self_Wq": 16.0}
+        self._content = converted(weights, alphas, {"type": "transformer", "dim-emb": 8})
 
     def generate(self, rng: random.Random) -> bytes:
         """Generate a file."""
@@ -131,6 +132,7 @@ class StudentFolders(InDirectory):
     name: ClassVar[str] = "student-folders"
     share: ClassVar[float] = 2
     what: ClassVar[str] = "folders of Firefox's models, as `dragoman import` reads them"
+    _tying: ClassVar[str] = "all"
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +140,9 @@ class StudentFolders(InDirectory):
         from tests.students import int8_student, options_of, student_config, write_student
 
         sizes: dict[str, Any] = dict(d_model=16, num_heads=2, ffn_dim=16, num_encoder_layers=1)
-        model = random_student(student_config(num_decoder_layers=1, **sizes))
+        model = random_student(
+            student_config(num_decoder_layers=1, embedding_tying=self._tying, **sizes)
+        )
         write_student(self.directory, model)
         self._items, self._options = int8_student(model), options_of(model.config)
         (self.directory / "metadata.json").write_text(json.dumps(_LANGUAGES))
@@ -149,7 +153,7 @@ class StudentFolders(InDirectory):
         name = rng.choice(list(self._files))
         if name == "metadata.json":
             return name, json.dumps(json_changed(rng, _LANGUAGES)).encode()
-        if name.startswith("vocab") or rng.random() < 0.2:
+        if "vocab" in name or rng.random() < 0.2:
             return name, changed_bytes(rng, self._files[name])
         from export.marian.binary_writer import binary
 
@@ -163,7 +167,8 @@ class StudentFolders(InDirectory):
 
     def _change(self, rng: random.Random, items: dict[str, Any]) -> None:
         """Change an item: its numbers, shape, type or name."""
-        item = items[name := rng.choice(list(items))]
+        scales = [name for name in items if "QuantMultA" in name]
+        item = items[name := rng.choice(scales if rng.random() < 0.3 else list(items))]
         kind = rng.randrange(4)
         if kind == 0:
             odd = struct.pack("<f", rng.choice((0.0, -1.0, 1e-40, 3e38, float("nan"))))
@@ -199,35 +204,40 @@ class StudentFolders(InDirectory):
         return "read"
 
 
+class StudentFoldersOfTwo(StudentFolders):
+    """Students with two vocabularies."""
+
+    name: ClassVar[str] = "student-folders-of-two"
+    share: ClassVar[float] = 1
+    what: ClassVar[str] = "the same with a vocabulary for each language"
+    _tying: ClassVar[str] = "target"
+
+
 class Registries:
     """Lists of published models."""
 
     name: ClassVar[str] = "registries"
     share: ClassVar[float] = 2
     what: ClassVar[str] = "lists of published models, as `dragoman pull` reads them"
-    _entry: ClassVar[dict[str, Any]] = {
-        "architecture": "tiny",
-        "releaseStatus": "Release",
-        "sourceLanguage": "en",
-        "targetLanguage": "de",
-        "files": {
-            "model": {
-                "path": "models/en-de/model.ende.intgemm.alphas.bin.gz",
-                "uncompressedSize": 1000,
-                "uncompressedHash": "8d" * 32,
-            },
-            "vocab": {"path": "models/en-de/vocab.ende.spm.gz"},
-            "lexicalShortlist": {"path": "models/en-de/lex.50.50.ende.s2t.bin.gz"},
-        },
-        "metrics": {"flores200-plus": {"bleu": 40.0, "chrf": 66.1, "comet22": 0.865}},
-    }
 
     def __init__(self) -> None:
+        from tests.mirrors import entry_of
+
         logging.getLogger("dragoman.pull").setLevel(logging.ERROR)  # lines for each bad model
+        one = {"model:model.bin": b"x", "vocab:vocab.spm": b"y", "lexicalShortlist:lex.bin": b"z"}
+        two = {
+            "model:model.bin": b"x",
+            "srcVocab:srcvocab.spm": b"y",
+            "trgVocab:trgvocab.spm": b"z",
+        }
+        self._models = {
+            "en-de": [entry_of(one, "models/en-de/spring_AbC-d_e/exported")],
+            "en-ja": [entry_of(each, "models/en-ja/x", target="ja") for each in (two, one)],
+        }
 
     def generate(self, rng: random.Random) -> bytes:
         """Generate a list."""
-        whole = {"models": {"en-de": [self._entry], "de-en": [self._entry, self._entry]}}
+        whole: Any = {"generated": "2026-07-22T00:00:00Z", "models": self._models}
         for _ in range(rng.choice((1, 1, 2, 5))):
             whole = json_changed(rng, whole)
         content = json.dumps(whole).encode()
@@ -251,4 +261,10 @@ class Registries:
         return "read"
 
 
-TARGETS: Sequence[Callable[[], Any]] = (MarianFiles, ShortlistFiles, StudentFolders, Registries)
+TARGETS: Sequence[Callable[[], Any]] = (
+    MarianFiles,
+    ShortlistFiles,
+    StudentFolders,
+    StudentFoldersOfTwo,
+    Registries,
+)

@@ -21,7 +21,14 @@ from export.bundle_writer import ExportOptions
 from export.errors import ExportError
 from export.importer import import_directory
 from export.marian.binary import INTGEMM16, TEXT, read_binary, read_compressed
-from export.marian.binary_writer import WrittenItem, binary, float_item, int8_item, quantized
+from export.marian.binary_writer import (
+    WrittenItem,
+    binary,
+    float_item,
+    float_items,
+    int8_item,
+    quantized,
+)
 from export.students.files import StudentFiles, is_student
 from export.students.reader import read_student
 from model.bundle.config import AlignmentHead
@@ -30,7 +37,6 @@ from tests.native_marian import save_npz
 from tests.students import (
     VOCAB_SIZE,
     arrays_of,
-    float_items,
     int8_student,
     options_of,
     student_config,
@@ -70,7 +76,7 @@ def test_float32_files_are_the_network_and_8_bits_are_near(
     expected = logits(network)
     found = read_student(student, None)
     assert (logits(found.model) - expected).abs().max() < 0.1 * expected.abs().max()
-    items, options = float_items(network), options_of(network.config)
+    items, options = float_items(arrays_of(network)), options_of(network.config)
     writers: dict[str, Callable[[Path], object]] = {
         "model.bin": lambda file: file.write_bytes(binary(items, options)),
         "model.bin.gz": lambda file: file.write_bytes(gzip.compress(binary(items, options))),
@@ -106,7 +112,7 @@ def test_zstandard(student: Path, tmp_path: Path) -> None:
 
 
 def test_16_bits(network: Transformer, tmp_path: Path) -> None:
-    items = float_items(network)
+    items = float_items(arrays_of(network))
     for name, (_, shape, data) in list(items.items()):
         if name.endswith(("W1", "Wemb")):
             matrix = np.frombuffer(data, np.float32).reshape(shape)
@@ -171,6 +177,13 @@ def test_directories_of_others_are_not_students(tmp_path: Path) -> None:
     assert is_student(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert not is_student(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_a_folder_without_a_model_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ExportError, match=f"{name} has no model of a student, model.*.bin or a"):
+        read_student(tmp_path / name, None)
 
 
 def edited(
@@ -248,8 +261,15 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
         lambda items: items.update({ALPHA: gate(np.nan)})),
     r"encoder_l1_self_Wq_QuantMultA is missing": edited(lambda items: items.pop(ALPHA)),
     r"encoder_l1_self_Wq_QuantMultA is \[1.0\], not one number": edited(
-        lambda items: items.update({ALPHA: int8_item(np.ones((1, 1), np.float32))})),
-    r"none_QuantMultA is missing": edited(lambda items: items.pop("none_QuantMultA")),
+        lambda items: items.update({ALPHA: int8_item(ALPHA, np.ones((1, 1), np.float32))})),
+    r"none of none_QuantMultA, Wemb_QuantMultA, decoder_Wemb_QuantMultA": edited(
+        lambda items: (items.pop("none_QuantMultA"), items.pop("Wemb_QuantMultA"))),
+    r"'Wemb_QuantMultA' has the multiplier nan": edited(lambda items: items.update(
+        {"Wemb_QuantMultA": items["Wemb_QuantMultA"]._replace(
+            data=b"\x7f" + np.float32(np.nan).tobytes())})),
+    r"Wemb_QuantMultA is \[-15.875\], not one number from 1e-33": edited(lambda items: items.update(
+        {"Wemb_QuantMultA": items["Wemb_QuantMultA"]._replace(
+            data=b"\x81" + np.float32(8).tobytes())})),
     r"'encoder_l1_self_Wq' has the multiplier nan": edited(lambda items: items.update(
         {WQ: items[WQ]._replace(data=items[WQ].data[:-4] + np.float32(np.nan).tobytes())})),
     r"'encoder_l1_self_Wq' has the multiplier 9.99": edited(lambda items: items.update(
@@ -262,7 +282,7 @@ BAD: dict[str, Callable[[Path, Transformer], object]] = {
         lambda items: items.update({"x\n\x1b": gate(1.0)})),
     r"encoder_l1_extra_W is a weight that students do not have": edited(
         lambda items: items.update({"encoder_l1_extra_W": gate(1.0)})),
-    r"encoder_l1_ffn_W1 has shape \[64, 96\], the options say \[64, 90\]": edited(
+    r"decoder_l1_ffn_W1 has shape \[64, 96\], the options say \[64, 90\]": edited(
         options={"transformer-dim-ffn": 90}),
     r"decoder_l2_\w+ is in a layer that the options do not have": edited(options={"dec-depth": 1}),
     r"enc-depth 1000000, .* weights or more, but there are": edited(

@@ -1,7 +1,11 @@
 """Downloads from a real server on loopback, and from a directory."""
 
+import contextlib
+import itertools
 import random
+import socketserver
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import trustme
 
 from export.errors import ExportError
 from export.store.download import download
-from export.store.mirror import mirror_of
+from export.store.mirror import HttpMirror, mirror_of
 from tests.mirrors import MirrorServer, serving
 
 CONTENT = random.Random(0).randbytes(700_000)  # several chunks
@@ -61,8 +65,98 @@ def test_goes_on_after_broken_connections(server: MirrorServer, file: Path) -> N
     assert file.read_bytes() == CONTENT
     first, *later = server.asked("a.bin")
     assert first is None
-    # Whole blocks of 2**16 bytes are kept.
-    assert later == ["bytes=262144-", "bytes=262144-", "bytes=327680-"]
+    # All that arrived is kept.
+    assert later == ["bytes=300000-", "bytes=300000-", "bytes=400000-"]
+
+
+def test_attempts_count_anew_whenever_one_brings_more(server: MirrorServer, file: Path) -> None:
+    """A line that drops every so often is no reason to give up."""
+    server.cuts["a.bin"] = [50_000] * 12
+    assert get(server, file) == [0.5] * 12
+    assert file.read_bytes() == CONTENT
+
+
+def test_attempts_that_bring_little_end_by_the_time_they_take(
+    server: MirrorServer, file: Path
+) -> None:
+    server.cuts["a.bin"] = [1] * 100
+    waits: list[float] = []
+    with pytest.raises(ExportError, match=r"a\.bin is too slow: 31 bytes arrived in 310 s"):
+        download(
+            mirror_of(server.url),
+            "models/a.bin",
+            file,
+            MOST,
+            lambda *_: None,
+            waits.append,
+            lambda: 20 * sum(waits),
+        )
+    get(server, file)
+    assert file.read_bytes() == CONTENT
+    assert server.asked("a.bin")[31] == "bytes=31-"
+
+
+def test_a_mirror_that_drips_is_given_up_and_goes_on_later(
+    server: MirrorServer, file: Path
+) -> None:
+    """Its bytes are seen as they arrive: the next one waits until the client has the one before."""
+    server.drips = 50
+    clock = itertools.count(0.0, 10.0)
+    seen: list[int] = []
+
+    def on_bytes(name: str, done: int, total: int) -> None:
+        seen.append(done)
+        server.arrived.set()
+
+    with pytest.raises(
+        ExportError, match=r"a\.bin is too slow: \d+ bytes arrived in 310 s"
+    ) as error:
+        download(
+            mirror_of(server.url),
+            "models/a.bin",
+            file,
+            MOST,
+            on_bytes,
+            clock=lambda: next(clock),
+        )
+    assert "16,384 a second are the least; what did is kept" in str(error.value)
+    assert seen == list(range(1, 31))
+    server.drips = 0
+    get(server, file)
+    assert file.read_bytes() == CONTENT
+    assert server.asked("a.bin")[-1] == "bytes=30-"
+
+
+def test_headers_that_drip_are_given_up(file: Path) -> None:
+    """Each byte comes within the limit of a read."""
+    with dripping_headers() as port:
+        mirror = HttpMirror(f"http://127.0.0.1:{port}", opening_seconds=0.2)
+        with pytest.raises(ExportError, match=r"no answer in 0\.2 s"):
+            download(mirror, "a.bin", file, MOST, lambda *_: None, lambda _: None)
+
+
+@contextlib.contextmanager
+def dripping_headers() -> Iterator[int]:
+    """The port of a server whose answers never begin."""
+    end = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(2**16)
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            with contextlib.suppress(OSError):
+                while not end.wait(0.02):
+                    self.request.sendall(b"x")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            end.set()
+            server.shutdown()
+            thread.join()
 
 
 def test_goes_on_in_the_next_command(server: MirrorServer, file: Path) -> None:
@@ -88,8 +182,8 @@ def test_parts_of_two_versions_are_not_joined(
     """Some servers give a part of any version."""
     server.ignores_versions = ignores_versions
     (server.directory / "models" / "a.bin").write_bytes(CONTENT[::-1])
-    server.cuts["a.bin"] = [300_000, *[0] * 5]
-    with pytest.raises(ExportError, match=r"a\.bin did not arrive in 6 attempts"):
+    server.cuts["a.bin"] = [300_000, *[0] * 6]
+    with pytest.raises(ExportError, match=r"a\.bin did not arrive: the last 6 attempts brought"):
         get(server, file)
     (server.directory / "models" / "a.bin").write_bytes(CONTENT)
     get(server, file)
@@ -129,7 +223,7 @@ def test_a_missing_file_is_not_asked_for_again(
 
 
 def test_a_server_that_is_not_there(file: Path) -> None:
-    with pytest.raises(ExportError, match=r"in 6 attempts \(.*refused"):
+    with pytest.raises(ExportError, match=r"the last 6 attempts .*\(.*refused"):
         download(mirror_of("http://127.0.0.1:1"), "a", file, MOST, lambda *_: None, lambda _: None)
 
 

@@ -52,7 +52,7 @@ def test_an_entry_has_all_that_is_needed() -> None:
         "vocab.ende.spm.gz",
         "lex.bin.gz",
     ]
-    assert model.scores["comet22"] == 0.865
+    assert model.scores["comet22"] == 0.8551
     assert len(choose(MODELS, "en-fr", None).others) == 2
 
 
