@@ -1,26 +1,49 @@
-"""Random students of each size and a trained one translate 200 sentences as fxtranslate does."""
+"""Random students of each size and trained ones translate as fxtranslate does.
+
+And as an independent network in NumPy, which reads the same files.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bench.peers import student_backend
+from bench.suite.artifacts import SHIPPED_TEXTS
+from dragoman import VerbatimKinds
 from export.bundle_writer import ExportOptions
 from export.importer import import_directory
 from export.students.reader import read_student
 from export.students.writer import write_student
 from model.bundle.bundle import Bundle
+from model.bundle.tokenizer import Tokenizer
+from model.data.corpus import EncodedText
 from model.data.recipe import load_recipe
+from model.evaluation.search import greedy_search
+from model.network.checkpoint import load_checkpoint, save_checkpoint
+from model.network.transformer import Transformer
+from model.training.post_norm import post_norm
 from model.training.training import Trainer
+from tests.integration.servers import running_bundle
+from tests.marian_network import MarianNetwork
 from tests.parity.test_import_student import SIZES, sentences, write
 from tests.unit.model.training.tiny_training import write_corpus, write_recipe
 
 NUM_SENTENCES = 200
 # Random weights make many tokens nearly equal.
 LEAST_IDENTICAL = 0.2
+# In longer ones, a rounding decides more often: the network was turned, and not trained on.
+SHORT = [
+    text
+    for file in (SHIPPED_TEXTS, Path("tests/parity/sentences.en"))
+    for text in file.read_text().splitlines()
+    if len(text) <= 45
+][:100]
+MOST_TOKENS = 60
 
 
 @pytest.mark.parametrize(("size", "fields"), SIZES, ids=lambda x: str(x))
@@ -34,6 +57,60 @@ def test_translations_are_those_of_fxtranslate(
     agreement = comparison.compare(sentences(NUM_SENTENCES), None)
     print(f"{size} {fields}: {agreement}")
     assert agreement.num_identical >= LEAST_IDENTICAL * NUM_SENTENCES
+
+
+@pytest.fixture(scope="module")
+def shipped() -> tuple[Transformer, Tokenizer]:
+    """The weights that ship, turned into a student's: texts are rough, but no random ones."""
+    torch.set_num_threads(1)
+    found = load_checkpoint(Path("model/checkpoints/en-de"))
+    eos_id = found.tokenizer.eos_id
+    sources = [found.tokenizer.encode(text) for text in SHORT[:20]]
+    targets = []
+    for source in sources:
+        (best,) = greedy_search(found.model, torch.tensor([[*source, eos_id]]))
+        targets.append([i for i in best.token_ids if i != eos_id])
+    return post_norm(found.model, EncodedText(sources, targets)), found.tokenizer
+
+
+@pytest.mark.parametrize("tying", ["all", "target"])
+async def test_students_of_the_weights_that_ship(
+    tmp_path: Path, shipped: tuple[Transformer, Tokenizer], tying: str
+) -> None:
+    """With one vocabulary and with two: exported, imported, proven and served."""
+    engine = pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
+    model, tokenizer = shipped
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(tmp_path / "ours", retied(model, tying), tokenizer, languages=languages)
+    write_student(tmp_path / "ours", files := tmp_path / "files", "int8", SHORT[:30])
+    made = import_directory(files, tmp_path / "bundle", ExportOptions("int8"), num_sentences=6)
+    assert made.proof is not None
+    content = (files / "model.ende.intgemm.alphas.bin").read_bytes()
+    network, pieces = MarianNetwork(content), read_student(files, None).tokenizer
+    vocabularies = [file.read_bytes() for file in sorted(files.glob("*vocab.*.spm"))]
+    translator = engine.Translator(content, vocabularies[0], vocabularies[-1], None)
+    plain = dict(split_sentences=False, adapt_letter_case=False, max_new_tokens=MOST_TOKENS)
+    async with running_bundle(tmp_path / "bundle", in_process=True) as real:
+        batch = await real.client.translate(SHORT, verbatim=VerbatimKinds.none(), **plain)
+    found = [translation.text.strip() for translation in batch.translations]
+    theirs = [translator.translate(text).strip() for text in SHORT]
+    numpy = [
+        pieces.target.decode(network.translate([*pieces.encode(text), 0], MOST_TOKENS)).strip()
+        for text in SHORT
+    ]
+    as_fxtranslate, as_numpy = (sum(map(str.__eq__, found, other)) for other in (theirs, numpy))
+    print(f"{tying}: {as_fxtranslate} of {len(SHORT)} as fxtranslate, {as_numpy} as NumPy")
+    assert as_fxtranslate >= 0.9 * len(SHORT)
+    assert as_numpy >= 0.95 * len(SHORT)
+
+
+def retied(model: Transformer, tying: str) -> Transformer:
+    """The network with the same embeddings, tied otherwise."""
+    config = dataclasses.replace(model.config, embedding_tying=tying)
+    made, states = Transformer(config).eval(), dict(model.state_dict())
+    states["source_embedding.weight"] = states["target_embedding.weight"].clone()
+    made.load_state_dict(states)
+    return made
 
 
 def test_a_trained_student_translates_as_fxtranslate_does(tmp_path: Path) -> None:

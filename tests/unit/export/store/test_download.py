@@ -99,7 +99,7 @@ def test_attempts_that_bring_little_end_by_the_time_they_take(
 def test_a_mirror_that_drips_is_given_up_and_goes_on_later(
     server: MirrorServer, file: Path
 ) -> None:
-    """Its bytes are seen as they arrive: the next one waits until the client has the one before."""
+    """The client sees each byte as it arrives: the server waits for that before the next one."""
     server.drips = 50
     clock = itertools.count(0.0, 10.0)
     seen: list[int] = []
