@@ -91,7 +91,7 @@ def sharded(path: Path, weights: dict[str, Tensor], *, pickled: bool) -> None:
     """Write weights in three parts with an index."""
     names = sorted(weights)
     stem, suffix = ("pytorch_model", "bin") if pickled else ("model", "safetensors")
-    places = {}
+    places: dict[str, str] = {}
     for number in range(3):
         file = f"{stem}-{number + 1:05d}-of-00003.{suffix}"
         part = {name: weights[name].clone() for name in names[number::3]}
@@ -145,8 +145,10 @@ def test_configuration_of_2020(directory: Path) -> None:
     """Without a generation_config.json, with fields that mean nothing now, and without others."""
     fields = json.loads((directory / "config.json").read_text())
     (directory / "generation_config.json").unlink()
-    later = ("transformers_version", "tie_word_embeddings", "share_encoder_decoder_embeddings")
-    later += ("decoder_vocab_size", "dtype", "forced_eos_token_id", "use_cache", "eos_token_id")
+    later = (
+        *("transformers_version", "tie_word_embeddings", "share_encoder_decoder_embeddings"),
+        *("decoder_vocab_size", "dtype", "forced_eos_token_id", "use_cache", "eos_token_id"),
+    )
     edited(
         directory / "config.json",
         *later,
@@ -173,8 +175,7 @@ def test_configuration_of_2020(directory: Path) -> None:
 def test_fields_that_have_defaults(directory: Path) -> None:
     names = ("pad_token_id", "eos_token_id", "decoder_start_token_id", "scale_embedding")
     kind = json.loads((directory / "config.json").read_text())["model_type"]
-    gelu_or_relu = ("activation_function",)
-    edited(directory / "config.json", *names, *gelu_or_relu, "bos_token_id")
+    edited(directory / "config.json", *names, "activation_function", "bos_token_id")
     assert check(directory).config.scale_embeddings == (kind == "m2m_100")
 
 
@@ -236,7 +237,7 @@ def nllb_of_2022(path: Path, *further: str) -> int:
         additional_special_tokens=[*NLLB_LANGUAGES, *further],
         mask_token={"content": "<mask>", "lstrip": True, "normalized": True},
     )
-    config = {"tokenizer_class": "NllbTokenizer", "src_lang": None, "sp_model_kwargs": {}}
+    config: dict[str, Any] = {"tokenizer_class": "NllbTokenizer", "src_lang": None}
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     return min(int(token["id"]) for token in added if int(token["id"]) > 3)
 
