@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError, Message
 
 from service.errors import InvalidArgumentError
 
-# Smaller messages are parsed without a check: they become half a megabyte at most.
-_SMALL_BYTES = 16 * 1024
+SMALL_BYTES = 16 * 1024
+"""Messages up to this size are parsed without a check: they become half a megabyte at most."""
 # The limit of other fields (options, languages, those of newer clients), and its increase for each
 # entry, which may be a message itself.
 _MAX_OTHER_FIELDS = 1000
@@ -64,7 +64,7 @@ class RequestParser:
             UndecodableError: `data` is not such a request.
             InvalidArgumentError: too many entries; names the field and the limit.
         """
-        if len(data) > _SMALL_BYTES:
+        if len(data) > SMALL_BYTES:
             self._check_entries(data, self._types[method])
         try:
             return self._classes[method].FromString(data)

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from dragoman.conversions import REQUEST_ID
 from service.calls.call_context import GrpcContext, host_of
 from service.calls.call_tracker import CallTracker, RunningCall
-from service.calls.request_parsing import RequestParser
+from service.calls.request_parsing import SMALL_BYTES, RequestParser
 from service.common.fairness import turn
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
@@ -166,6 +166,8 @@ class GrpcCall(RunningCall):
         """The request of an authenticated caller. Raises DragomanError."""
         await self.authenticate()
         self.take_quotas(len(data))
+        if len(data) > SMALL_BYTES:
+            await turn()  # the fields are counted
         request = self._parse(data)
         # Once it is the client's turn: calls that gRPC still holds come first.
         await turn()
