@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError, Message
 
 from service.errors import InvalidArgumentError
 
-# Smaller messages are parsed without a check: they become half a megabyte at most.
 SMALL_BYTES = 16 * 1024
+"""Messages up to this size are parsed without a check: they become half a megabyte at most."""
 # The limit of other fields (options, languages, those of newer clients), and its increase for each
 # entry, which may be a message itself.
 _MAX_OTHER_FIELDS = 1000

@@ -57,8 +57,8 @@ class RowStates:
         length = int(self.positions[rows].max())
         for array in (self.generated, self.log_probabilities):
             array[rows, :length] = array[exchanged, :length]
-        for array in (self.token_ids, self.positions):
-            array[rows] = array[exchanged]
+        self.token_ids[rows] = self.token_ids[exchanged]
+        self.positions[rows] = self.positions[exchanged]
 
     def append(self, token_ids: Int64, log_probabilities: Float64) -> None:
         """Append a token to each of the first rows.

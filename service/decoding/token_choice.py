@@ -112,7 +112,7 @@ class Decoding:
         self.states.swap(one, other)
         for array in (self._limits, self._is_greedy):
             array[[one, other]] = array[[other, one]]
-        for group in {self._group_of.get(one), self._group_of.get(other)} - {None}:
+        for group in {self._group_of[row] for row in (one, other) if row in self._group_of}:
             group.swap(one, other)
         for by_row in self._by_row:
             held = {row: by_row.pop(row) for row in (one, other) if row in by_row}

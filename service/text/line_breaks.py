@@ -17,6 +17,7 @@ from service.things.interface import LinkedTranslator, Stage
 from service.translation.engine_call import CallArguments
 from service.translation.line_markers import opening_length
 from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.preparation import FEW_TEXTS
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
@@ -192,7 +193,7 @@ class LineJoiner(Stage):
 
     async def _joined(self, texts: Sequence[str]) -> list[str]:
         joined: list[str] = []
-        for some in portions(texts, _SMALL_CHARACTERS):
+        for some in portions(texts, _SMALL_CHARACTERS, count=FEW_TEXTS):
             join = functools.partial(self._join, some)
             is_small = sum(map(len, some)) <= _SMALL_CHARACTERS
             joined += await in_turn(join, is_short=is_small)

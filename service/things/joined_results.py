@@ -179,13 +179,20 @@ async def translated_in_windows(
         translate: translates a window, and returns its parts.
         names: fields of the texts, for errors.
     """
-    joined = [JoinedText() for _ in names]
+    joined: list[JoinedText] = []
+    for _ in names:
+        await checkpoint()
+        joined.append(JoinedText())
     async with contextlib.aclosing(in_windows(windows, translate)) as translated:
         async for parts in translated:
             for part in parts:
                 await checkpoint()
                 joined[part.text_index].add(part)
-    return [text.result(name) for text, name in zip(joined, names, strict=True)]
+    results = []
+    for text, name in zip(joined, names, strict=True):
+        await checkpoint()
+        results.append(text.result(name))
+    return results
 
 
 def with_field(result: TextResult, text_field: str) -> TextResult:

@@ -12,7 +12,7 @@ from service.things.joined_results import TranslatedPart
 from service.things.scanned import TermRules
 from service.things.text_parts import parts_of
 from service.translation.options import TranslateOptions
-from service.translation.preparation import FEW_CHARACTERS
+from service.translation.preparation import FEW_TEXTS, are_few
 
 # Parts of texts that are in translation together, twice: as many sentences as a model has room for.
 _WINDOW = 256
@@ -43,9 +43,9 @@ async def _divided(
         for part in parts_of(text, rules, split_sentences=options.split_sentences):
             yield TranslatedPart(part, index)
 
-    is_short = sum(map(len, texts)) <= FEW_CHARACTERS
+    is_short = are_few(texts)
     index = 0
-    for portion in portions(texts, _SMALL_CHARACTERS):
+    for portion in portions(texts, _SMALL_CHARACTERS, count=FEW_TEXTS):
         divided = itertools.chain.from_iterable(map(divide, itertools.count(index), portion))
         index += len(portion)
         if is_short:

@@ -26,6 +26,8 @@ _PORTION_CHARACTERS = 2000
 _SMALL_CHARACTERS = 1000
 FEW_CHARACTERS = 500
 """Most characters of a request that does not wait for its turn: a sentence or two, as in most."""
+FEW_TEXTS = 64
+"""Most texts of such a request, and of a portion of any: empty texts take time too."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LOOKED_AT = 500
@@ -176,8 +178,8 @@ class TextPreparer:
                     results.append(exc)
             return results
 
-        is_short = sum(map(len, texts)) <= FEW_CHARACTERS and _are_small(texts)
-        for portion in portions(texts, _PORTION_CHARACTERS):
+        is_short = are_few(texts) and _are_small(texts)
+        for portion in portions(texts, _PORTION_CHARACTERS, count=FEW_TEXTS):
             run_portion = functools.partial(run, portion)
             if is_short:
                 results = run_portion()
@@ -217,6 +219,11 @@ async def normalised_lengths(texts: Sequence[str]) -> list[int]:
 
     is_quick = all(map(str.isascii, texts)) or _are_small(texts)
     return measure() if is_quick else await in_thread(measure)
+
+
+def are_few(texts: Sequence[str]) -> bool:
+    """Whether a request does not wait for its turn."""
+    return len(texts) <= FEW_TEXTS and sum(map(len, texts)) <= FEW_CHARACTERS
 
 
 def are_long(texts: Sequence[str]) -> bool:

@@ -169,7 +169,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.bystanders:
-        print(json.dumps(asyncio.run(stand_by(*options.bystanders, options.pause))))
+        address, http, livez = options.bystanders
+        print(json.dumps(asyncio.run(stand_by(address, http, livez, options.pause))))
         return
     if options.attack:
         addresses = dict(zip(("grpc", "http", "metrics"), options.attack, strict=True))
