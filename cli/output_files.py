@@ -37,17 +37,20 @@ def writes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _check(given: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    others = [path for name, value in given.items() if name not in names for path in _paths(value)]
+    inputs = [path for name, value in given.items() if name not in names for path in _paths(value)]
+    written: list[Path] = []
     for name in names:
         if not given[name]:
             continue
         output = Path(given[name])
-        for path in others:
+        if any(is_same_file(output, other) for other in written):
+            fail(f"--{name}: {output} is written twice")
+        written.append(output)
+        for path in inputs:
             if is_same_file(output, path):
                 fail(f"--{name}: {output} is an input of this command")
             if (path / "bundle.json").is_file() and path.resolve() in output.resolve().parents:
                 fail(f"--{name}: {output} lies in a model, {path}")
-        others.append(output)
 
 
 def _paths(value: Any) -> Iterator[Path]:

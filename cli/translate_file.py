@@ -59,7 +59,7 @@ def translate_file(
     document = _read(file, target)
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
     if is_same_file(output, file):
-        fail("--output: is the document itself")
+        fail(f"--output: {output} is the document itself")
     if output.suffix.lower() != file.suffix.lower():
         fail(f"--output: must end in {file.suffix}: the format stays")
     warnings: list[TranslationWarning] = []

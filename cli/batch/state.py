@@ -48,7 +48,7 @@ def read_record(file: Storage, kind: str) -> Record | None:
     if (content := file.read()) is None:
         return None
     try:
-        record = json.loads(content)
+        record: Record = json.loads(content)
         holds = record.pop("checksum") == checksum(record) and record["kind"] == kind
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         holds = False

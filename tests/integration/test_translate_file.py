@@ -123,7 +123,7 @@ async def test_bad_files_are_refused_by_name(server: Running, tmp_path: Path) ->
         ((tmp_path / "none.txt",), "none.txt: No such file"),
         ((bad,), "a.docx: is no zip file"),
         ((tmp_path / "a.exe",), "a.exe"),
-        ((good, "--output", good), "is the document itself"),
+        ((good, "--output", good), "is an input of this command"),
         ((good, "--output", tmp_path / "b.html"), "must end in .txt"),
         ((good, "--output", tmp_path / "no" / "b.txt"), "No such file"),
     ):

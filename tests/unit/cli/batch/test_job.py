@@ -113,7 +113,7 @@ def test_an_input_with_the_old_size_and_time_is_another(source: Path, tmp_path: 
             job_of(name, tmp_path / "out.txt").open()
 
 
-class StaticFiles(MemoryFileSystem):
+class StaticFiles(MemoryFileSystem):  # type: ignore[misc]
     """A file system that believes that files never change, as fsspec's for HTTP does."""
 
     protocol = "static"
