@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
+from service.batching.row_queue import RowQueue
 from service.batching.score_scheduler import ScoreScheduler
 from service.domain.requests import Priority, ScoringRequest
 from tests.searches import EOS, submitted
@@ -32,7 +32,7 @@ class BothQueues:
     """A queue of translations, and the scheduler of scores, which charges work in it."""
 
     def __init__(self) -> None:
-        self.translations = FairQueue()
+        self.translations = RowQueue(max_rows=10_000)
         self.scores = ScoreScheduler(1, self.translations, EOS)  # one score at a time
 
     def __len__(self) -> int:
