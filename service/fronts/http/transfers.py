@@ -31,7 +31,7 @@ class HttpLimits:
     Attributes:
         head_bytes: bytes of a request's first line and headers.
         max_headers: headers of a request; as many trailers.
-        chunk_bytes: least average bytes of the chunks of a body, after its first 4,096 bytes.
+        chunk_bytes: least average bytes of the chunks of a body, after its first 4,096 as sent.
         head_seconds: seconds from a connection's start, or a request's first byte, to the end of
             the headers.
         body_seconds: seconds from the headers to the end of the body.

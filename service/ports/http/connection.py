@@ -23,8 +23,9 @@ from service.ports.http.connection_parser import ConnectionParser, RefusedError
 
 # That are kept of the next requests while one is answered.
 _MAX_AHEAD_BYTES = 64 * 1024
-# How long what follows a refused request is read, and dropped.
+# How long a connection stays open after a refused request, and how much of what follows is dropped.
 _REST_SECONDS = 2.0
+_REST_BYTES = 2**20
 _NO_REQUEST = "not an HTTP/1.1 request, or its headers are too long"
 
 
@@ -54,6 +55,7 @@ class Connection(H11Protocol):
         self._host = ""
         self._turn: asyncio.Task[None] | None = None  # while others parse
         self._is_refused = False
+        self._num_dropped = 0
         self._idle_since = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -61,7 +63,7 @@ class Connection(H11Protocol):
     def waiting(self) -> Waiting | None:
         """Since when it is idle, or its client has read nothing; None while the server works."""
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:
+        if cycle is None or cycle.response_complete or self._is_refused:
             return False, self._idle_since
         stopped = self._timers.get("write")
         return None if stopped is None else (True, stopped.when() - self._limits.write_seconds)
@@ -91,6 +93,10 @@ class Connection(H11Protocol):
         """Parse, when it is the host's turn."""
         if not self._is_refused:
             super().data_received(data)
+            return
+        self._num_dropped += len(data)
+        if self._num_dropped > _REST_BYTES:
+            self.transport.pause_reading()
 
     def handle_events(self) -> None:
         """Parse until the turn is over, within the time for a request's headers."""

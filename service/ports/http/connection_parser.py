@@ -18,8 +18,9 @@ _MOST_BYTES = 64 * 1024
 _MOST_LINES = 256
 # Between two looks at the clock, each of which takes a tenth of an event or more.
 _MOST_EVENTS = 16
-# Of a body, before the average of its chunks counts.
+# Of a body as it is sent, with at least so many bytes around each chunk, before the average counts.
 _FIRST_BYTES = 4096
+_FRAME_BYTES = 5
 
 
 class RefusedError(h11.RemoteProtocolError):
@@ -114,7 +115,8 @@ class ConnectionParser(h11.Connection):
             self._num_chunks += event.chunk_start
             self._num_bytes += len(event.data)
             least = self._limits.chunk_bytes
-            if _FIRST_BYTES < self._num_bytes < least * self._num_chunks:
+            num_sent = self._num_bytes + _FRAME_BYTES * self._num_chunks
+            if num_sent > _FIRST_BYTES and self._num_bytes < least * self._num_chunks:
                 average = self._num_bytes / self._num_chunks
                 problem = f"chunks of {average:.1f} bytes on average, {least} is the least"
                 raise RefusedError("body", problem, 400)

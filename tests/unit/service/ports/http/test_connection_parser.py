@@ -111,7 +111,7 @@ def test_nothing_is_parsed_while_it_is_the_turn_of_others() -> None:
 @pytest.mark.parametrize("size", [1, 2, 15])
 @pytest.mark.parametrize("extension", [b"", b";name=value"])
 def test_a_body_in_tiny_chunks_is_refused_after_its_beginning(size: int, extension: bytes) -> None:
-    beginning = POST + chunk(b"x" * size, extension) * (4096 // size)
+    beginning = POST + chunk(b"x" * size, extension) * (4096 // (size + 5))
     assert isinstance(parsed(beginning + END)[-1], h11.EndOfMessage)
     with pytest.raises(RefusedError, match=f"body: chunks of {size}.0 bytes.*16 is") as refused:
         parsed(beginning + chunk(b"x" * size, extension) * 2 + END)
@@ -134,7 +134,7 @@ def test_other_bodies_are_not(chunks: list[bytes]) -> None:
 
 
 def test_each_body_is_counted_by_itself() -> None:
-    assert len(joined(parsed((POST + chunk(b"x") * 4000 + END) * 3))) == 9
+    assert len(joined(parsed((POST + chunk(b"x") * 600 + END) * 3))) == 9
 
 
 @pytest.mark.parametrize("line", [b"a:\r\n", b"a:\n", b" folded\r\n"])
