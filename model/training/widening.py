@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 import typer
@@ -38,6 +38,7 @@ _REQUIRED: dict[str, tuple[object, ...]] = {
     "embedding_norm": (False,),
     "embedding_tying": ("all",),
     "scale_embeddings": (True,),
+    "output_bias": (False,),
 }
 _TABLES = (
     "source_embedding",
@@ -46,7 +47,7 @@ _TABLES = (
     "source_positions",
     "target_positions",
 )
-# Matrices whose rows are columns of the states.
+# Matrices that write into the states: their rows are the states' columns.
 _WRITERS = ("output", "outer")
 _SMALL = 0.01  # of the random numbers, in the recurrent unit's candidate
 
@@ -76,7 +77,7 @@ def widened(network: Transformer, width: int) -> Transformer:
     made = Transformer(_wide_config(config, width)).eval()
     old = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
     if config.positions != "learned":
-        table = network.sinusoid.cpu()
+        table = cast(Tensor, network.sinusoid).cpu()
         old["source_positions.weight"] = table[: config.num_source_positions]
         old["target_positions.weight"] = table[: config.num_target_positions]
     scale = math.sqrt(config.d_model / width)
@@ -100,7 +101,7 @@ def _fill(name: str, new: Tensor, old: Tensor, scale: float) -> None:
     """Put the weights of a parameter into those of the wider network, which are random.
 
     Args:
-        scale: of the deviation that a LayerNorm finds.
+        scale: factor on the deviation that a LayerNorm finds.
     """
     part, kind = name.split(".")[-2:]
     rows = len(old)
