@@ -35,7 +35,7 @@ class WrittenItem(NamedTuple):
     data: bytes
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """YAML in the form of Marian's library, yaml-cpp."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:

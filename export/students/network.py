@@ -324,9 +324,9 @@ def _checked_alphas(
             f"activations"
         )
     found = {"output_projection": output}
-    for name, value in values.items():
+    for name, alpha in values.items():
         if ours := _our_name(name.removesuffix(ALPHA)):
-            found[ours.removesuffix(".weight")] = value
+            found[ours.removesuffix(".weight")] = alpha
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def shipped() -> tuple[Transformer, Tokenizer]:
 
 @pytest.mark.parametrize("tying", ["all", "target"])
 async def test_students_of_the_weights_that_ship(
-    tmp_path: Path, shipped: tuple[Transformer, Tokenizer], tying: str
+    tmp_path: Path, shipped: tuple[Transformer, Tokenizer], tying: Literal["all", "target"]
 ) -> None:
     """With one vocabulary and with two: exported, imported, proven and served."""
     engine = pytest.importorskip("fxtranslate", reason="needs fxtranslate: pip install fxtranslate")
@@ -89,9 +89,14 @@ async def test_students_of_the_weights_that_ship(
     network, pieces = MarianNetwork(content), read_student(files, None).tokenizer
     vocabularies = [file.read_bytes() for file in sorted(files.glob("*vocab.*.spm"))]
     translator = engine.Translator(content, vocabularies[0], vocabularies[-1], None)
-    plain = dict(split_sentences=False, adapt_letter_case=False, max_new_tokens=MOST_TOKENS)
     async with running_bundle(tmp_path / "bundle", in_process=True) as real:
-        batch = await real.client.translate(SHORT, verbatim=VerbatimKinds.none(), **plain)
+        batch = await real.client.translate(
+            SHORT,
+            verbatim=VerbatimKinds.none(),
+            split_sentences=False,
+            adapt_letter_case=False,
+            max_new_tokens=MOST_TOKENS,
+        )
     found = [translation.text.strip() for translation in batch.translations]
     theirs = [translator.translate(text).strip() for text in SHORT]
     numpy = [
@@ -104,7 +109,7 @@ async def test_students_of_the_weights_that_ship(
     assert as_numpy >= 0.95 * len(SHORT)
 
 
-def retied(model: Transformer, tying: str) -> Transformer:
+def retied(model: Transformer, tying: Literal["all", "target"]) -> Transformer:
     """The network with the same embeddings, tied otherwise."""
     config = dataclasses.replace(model.config, embedding_tying=tying)
     made, states = Transformer(config).eval(), dict(model.state_dict())
