@@ -257,6 +257,10 @@ class _WarningKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningKi
     """The translation repeats itself, and the sentence doesn't."""
     WARNING_KIND_LENGTH: _WarningKind.ValueType  # 8
     """The translation is much too short or too long."""
+    WARNING_KIND_UNTRANSLATED: _WarningKind.ValueType  # 9
+    """The sentence stands in the translation as it is, or with `text` this part of it: the model wrote no
+    words, or nothing that can be used.
+    """
 
 class WarningKind(_WarningKind, metaclass=_WarningKindEnumTypeWrapper):
     """Kinds of warnings."""
@@ -279,6 +283,10 @@ WARNING_KIND_REPETITION: WarningKind.ValueType  # 7
 """The translation repeats itself, and the sentence doesn't."""
 WARNING_KIND_LENGTH: WarningKind.ValueType  # 8
 """The translation is much too short or too long."""
+WARNING_KIND_UNTRANSLATED: WarningKind.ValueType  # 9
+"""The sentence stands in the translation as it is, or with `text` this part of it: the model wrote no
+words, or nothing that can be used.
+"""
 Global___WarningKind: _TypeAlias = WarningKind  # noqa: Y015
 
 class _AttentionKind:
