@@ -99,7 +99,6 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._ended = asyncio.Event()
-        self._was_left = False
         self._num_reports = 0
 
     @classmethod
@@ -198,14 +197,12 @@ class Engine:
         except TimeoutError:
             logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
             self.abandon()
-        if not self._was_left:
-            await asyncio.to_thread(self._steps.join)
+        await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
         """Abandon a step that hangs, and its runner. All requests end; the engine has failed."""
         if self._ended.is_set():
             return
-        self._was_left = True
         self._steps.abandon()
         self._end(failed=True)
 

@@ -342,7 +342,7 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     for that.
     """
     MODEL_STATE_LOADING: _ModelState.ValueType  # 3
-    """It is being woken."""
+    """It is being woken, or opened again since its process has ended."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
     """The state of a model. Calls are accepted in each."""
@@ -356,7 +356,7 @@ MODEL_STATE_ASLEEP: ModelState.ValueType  # 2
 for that.
 """
 MODEL_STATE_LOADING: ModelState.ValueType  # 3
-"""It is being woken."""
+"""It is being woken, or opened again since its process has ended."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
