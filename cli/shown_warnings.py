@@ -19,6 +19,7 @@ _WORDS = {
     "character": "an invalid character",
     "repetition": "repeats itself",
     "length": "much too short or long",
+    "untranslated": "not translated",
 }
 
 

@@ -154,7 +154,7 @@ class Server:
         interceptor = Interceptor(self._tracker, fronts=[google_front(self._tracker.parser)])
         num_others = http.max_connections if http else 0
         self._grpc = create_grpc_server(
-            self.settings, interceptor, self._reflection, num_others, self._tls
+            self.settings, interceptor, self._reflection, num_others, self._tls, self.probes
         )
         self._http = http
         registry: Registry | None = None
@@ -385,13 +385,10 @@ class Server:
 
     def _stall_changed(self, model: str, is_stalled: bool) -> None:
         self._metrics.stalled.labels(model).set(is_stalled)
-        stalled = sorted(self._watchdog.stalled)
+        stalled = ", ".join(sorted(self._watchdog.stalled))
         self._health.set_stalled(bool(stalled))
         self._metrics.serving.set(self._health.is_serving)
-        if stalled:
-            self.probes.set_not_ready(f"no progress: {', '.join(stalled)}")
-        else:
-            self.probes.set_ready()
+        self.probes.set_not_ready(stalled and f"no progress: {stalled}", "models")
 
     async def _close_endpoint(self) -> None:
         if self._endpoint is not None:

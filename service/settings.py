@@ -336,7 +336,8 @@ class Settings:
     )
     hang_seconds: float = _setting(
         60.0,
-        "Time that a model may stay stalled before the server exits with status 1. 0: no limit.",
+        "Time that a model may stay stalled before its process is killed, and opened again. In the "
+        "server's own process, the server exits with status 1. 0: no limit.",
         minimum=0.0,
         maximum=86_400.0,
     )

@@ -50,6 +50,7 @@ class FakeVersion:
     bundle: Path | None
     reopen: Callable[[Path, bool], FakeVersion] | None
     name: str = "fake"
+    has_own_process: bool = True
     observer: EngineObserver = field(default_factory=EngineObserver)
     runner: FakeRunner = field(default_factory=FakeRunner)
 
@@ -62,6 +63,11 @@ class FakeVersion:
         """Whether the runner of its engine is open."""
         return not self.runner.closed
 
+    def die(self) -> None:
+        """End the engine, as the death of its process does."""
+        self.engine.abandon()
+        self.runner.closed = True
+
     def is_changed(self) -> bool:
         """Whether its place has another version."""
         return self.place.version != self.version
@@ -73,8 +79,7 @@ class FakeVersion:
     async def warm_up(self) -> None:
         """Succeed or fail, depending on its place."""
         if self.place.dies:
-            self.engine.abandon()
-            self.runner.closed = True  # a process would be gone
+            self.die()
             self.engine.admit(1)  # as any call then
         if self.place.defect is not None:
             raise self.place.defect

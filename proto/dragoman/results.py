@@ -153,8 +153,8 @@ class TranslationWarning:
     """A flaw of the translation of a sentence that the server could not put right.
 
     Attributes:
-        kind: "missing", "added", "place", "quotes", "signs", "character", "repetition" or "length",
-            as the contract's `WarningKind` explains.
+        kind: "missing", "added", "place", "quotes", "signs", "character", "repetition", "length" or
+            "untranslated", as the contract's `WarningKind` explains.
         text: the part that it is about; may be empty.
         sentence: the sentence.
     """

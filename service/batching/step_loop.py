@@ -88,6 +88,7 @@ class StepLoop(abc.ABC):
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         # A daemon thread, so that a model that hangs does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
+        self._was_abandoned = False
 
     # --- commands, from another thread -----------------------------------------------------------
 
@@ -122,14 +123,16 @@ class StepLoop(abc.ABC):
         self._commands.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread after `stop`."""
-        self._thread.join()
+        """Wait for the end of the thread after `stop`, unless it was abandoned."""
+        if not self._was_abandoned:
+            self._thread.join()
 
     def abandon(self) -> None:
         """Abandon a step that hangs, since a thread can't be ended.
 
         If the thread was never started, this closes the runner.
         """
+        self._was_abandoned = True
         if self._thread.ident is None:
             self._close_runner()
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LOCK_SECONDS = 2.0
-_SHARED_LOCK_SECONDS = 10.0  # others write for some milliseconds at a time, again and again
+_SHARED_LOCK_SECONDS = 10.0  # others write for some ten milliseconds at a time, again and again
+# Between two looks whether another server still writes. SQLite's own wait looks ten times a second,
+# and misses the pauses of a server that writes again and again.
+_LOOK_SECONDS = 0.001
 
 
 def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Connection:
@@ -34,6 +38,7 @@ def open_database(path: Path | None, *, is_shared: bool = False) -> sqlite3.Conn
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and fails if it can't write
+        connection.execute("PRAGMA busy_timeout = 0")  # from now on, `transaction` waits
     except BaseException:
         connection.close()
         raise
@@ -68,8 +73,12 @@ def open_tables(
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Write to a database: all of it or, after an exception, nothing."""
-    connection.execute("BEGIN IMMEDIATE")
+    """Write to a database: all of it or, after an exception, nothing.
+
+    Raises:
+        sqlite3.OperationalError: SQLITE_BUSY, if others write for ten seconds without a pause.
+    """
+    _begin(connection)
     try:
         yield connection
         connection.execute("COMMIT")
@@ -77,6 +86,19 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         with contextlib.suppress(sqlite3.Error):  # raised if a full disk has ended the transaction
             connection.execute("ROLLBACK")
         raise
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    ends = time.monotonic() + _SHARED_LOCK_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as exc:
+            is_busy = exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() >= ends:
+                raise
+        time.sleep(_LOOK_SECONDS)
 
 
 def check_version(connection: sqlite3.Connection, version: int) -> None:

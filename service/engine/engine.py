@@ -100,7 +100,6 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._ended = asyncio.Event()
-        self._was_left = False
         self._num_reports = 0
 
     @classmethod
@@ -201,8 +200,7 @@ class Engine:
             if self._generations:
                 logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
             self.abandon()
-        if not self._was_left:
-            await asyncio.to_thread(self._steps.join)
+        await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
         """Abandon a step that hangs, and its runner. All requests end; the engine has failed.
@@ -211,7 +209,6 @@ class Engine:
         """
         if self._ended.is_set():
             return
-        self._was_left = True
         self._steps.abandon()
         self._end(failed=self._state is not _State.STOPPED or bool(self._generations))
 

@@ -21,10 +21,13 @@ class EngineProgress:
     Attributes:
         num_reports: number of reports so far that show progress (`Events.is_progress`).
         expected_seconds: estimate of the longest time between two reports; 0 if unknown.
+        may_hang: whether the engine hangs if it reports nothing for long; not while its model is
+            opened, which has a limit of its own.
     """
 
     num_reports: int
     expected_seconds: float = 0.0
+    may_hang: bool = True
 
 
 class ServableEngine(Protocol):

@@ -2,8 +2,7 @@
 
 A model that reports nothing for longer than its work can take is *stalled*: the health service
 answers NOT_SERVING, so that calls go to other servers, until the model reports again. A model that
-stays stalled is *hung*: its engine is abandoned, and the server exits with status 1, so that its
-supervisor restarts it.
+stays stalled is *hung*, and its engine is abandoned.
 """
 
 from __future__ import annotations
@@ -88,6 +87,8 @@ class StallDetector:
     @property
     def is_hung(self) -> bool:
         """Whether the model has been stalled for too long."""
+        if self._last is None or not self._last.may_hang:
+            return False
         return self._hang_seconds > 0.0 and self.silent_seconds >= self._limit + self._hang_seconds
 
 

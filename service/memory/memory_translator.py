@@ -37,8 +37,8 @@ from service.translation.results import MemoryMatch, TextResult
 from service.translation.segmentation import SourceSentence, whole_text
 from service.translation.translator import StreamDelta
 
-# Parts of texts that are looked up in a turn: some milliseconds, with similar ones some ten.
-_TURN = 8
+# Time of a turn, after which it takes no further part of a text.
+_TURN_SECONDS = 0.01
 # Parts that are in translation together.
 _WINDOW = 256
 _BREAKS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
@@ -84,8 +84,17 @@ class LookUp:
         is_done: whether all texts are looked up.
     """
 
-    def __init__(self, texts: Sequence[str], language: str, *, splits: bool, links: bool) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        language: str,
+        *,
+        splits: bool,
+        links: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.is_done = False
+        self._clock = clock
         self._rules = TermRules(language, "")
         self._splits = splits
         self._links = links
@@ -94,11 +103,17 @@ class LookUp:
         self._steps = self._all(texts)
 
     def some(self, search: PairSearch) -> list[LookedUpPart]:
-        """The parts that the next steps make."""
+        """The parts that the next steps make, within a turn."""
         self._search = search
-        steps = list(itertools.islice(self._steps, _TURN))
-        self.is_done = len(steps) < _TURN
-        return [part for part in steps if part is not None]
+        ends = self._clock() + _TURN_SECONDS
+        parts = []
+        for part in self._steps:
+            if part is not None:
+                parts.append(part)
+            if self._clock() >= ends:
+                return parts
+        self.is_done = True
+        return parts
 
     def _all(self, texts: Sequence[str]) -> Iterator[LookedUpPart | None]:
         for index, text in enumerate(texts):

@@ -13,13 +13,12 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from service.common.database import open_tables, transaction
-from service.common.fairness import FairExecutor
-from service.common.portions import portions
+from service.common.fairness import FairExecutor, checkpoint
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
@@ -36,15 +35,14 @@ from service.memory.tables import (
     PAIR,
     TABLES,
     VERSION,
-    add_pairs,
+    add_some,
     delete_memory,
     find_memory,
     remove_some,
 )
 
 BATCH_PAIRS = 500
-"""Pairs of a page and, at most, of a transaction: some ten milliseconds."""
-_BATCH_CHARACTERS = 100_000  # of a transaction: long pairs take longer
+"""Pairs of a page, and most that are removed in a transaction."""
 _PAUSE_SECONDS = 0.01  # between two transactions, for the other servers of the database
 _CLEANING_RETRY_SECONDS = 30.0
 _READERS = 2
@@ -62,10 +60,12 @@ class TranslationMemories:
 
     Args:
         path: path of the database, which is created if it does not exist; "" for no memories.
+        clock: returns the time in seconds, by which transactions are bounded.
     """
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
         self._similar = SimilarPairs()
         self._writing = FairExecutor("memory writer")
         self._reading = FairExecutor("memory reader", _READERS)
@@ -149,20 +149,27 @@ class TranslationMemories:
     # --- pairs -----------------------------------------------------------------------------------
 
     async def add(self, owner: str, name: str, pairs: Sequence[TextPair]) -> int:
-        """Add pairs; a pair replaces the one with the same source.
+        """Add pairs, some in each transaction; a pair replaces the one with the same source.
 
         Returns:
             The number of pairs that were new.
 
         Raises:
-            InvalidArgumentError: a pair is invalid, or a limit is exceeded. Batches of pairs before
-                it have been added.
+            InvalidArgumentError: a pair is invalid, and none is added; or a limit is exceeded, and
+                the pairs of earlier transactions have been added.
         """
+        for pair in pairs:
+            await checkpoint()
+            pair.check()
         num_new = 0
-        for batch in _batches(pairs):
-            add = functools.partial(add_pairs, owner=owner, name=name, pairs=batch)
-            num_new += await self._write(owner, add)
-            if len(batch) > 1:
+        while pairs:
+            add = functools.partial(
+                add_some, owner=owner, name=name, pairs=pairs, clock=self._clock
+            )
+            num_taken, new = await self._write(owner, add)
+            num_new += new
+            pairs = pairs[num_taken:]
+            if pairs:
                 await asyncio.sleep(_PAUSE_SECONDS)
         return num_new
 
@@ -256,22 +263,13 @@ class TranslationMemories:
     async def _remove_deleted(self) -> None:
         while True:
             try:
-                while await self._write("", lambda db: remove_some(db, BATCH_PAIRS)):
+                remove = functools.partial(remove_some, most=BATCH_PAIRS, clock=self._clock)
+                while await self._write("", remove):
                     await asyncio.sleep(_PAUSE_SECONDS)
                 return
             except (sqlite3.Error, DragomanError) as exc:  # a full disk, for example
                 _log.warning("pairs of a deleted memory are not removed yet", exc_info=exc)
                 await asyncio.sleep(_CLEANING_RETRY_SECONDS)
-
-
-def _batches(pairs: Sequence[TextPair]) -> Iterator[list[TextPair]]:
-    """The pairs in transactions."""
-    return portions(
-        pairs,
-        _BATCH_CHARACTERS,
-        size_of=lambda pair: len(pair.source) + len(pair.target),
-        count=BATCH_PAIRS,
-    )
 
 
 def _rows(query: str, values: tuple[int, ...], connection: sqlite3.Connection) -> list[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from service.errors import InvalidArgumentError, NotFoundError
 from service.memory import similar
@@ -20,6 +21,8 @@ from service.memory.wording import Wording
 
 VERSION = 1
 """Version of the tables, and of the wordings, shapes and features in them."""
+WRITE_SECONDS = 0.05
+"""Time after which a transaction takes no further pair; one with many words takes some 40 ms."""
 PAIR = "source, target, source_language, target_language"
 """The columns of a `TextPair`."""
 TABLES = (
@@ -51,22 +54,32 @@ def find_memory(connection: sqlite3.Connection, owner: str, name: str, field: st
     return StoredMemory(*row)
 
 
-def add_pairs(
-    connection: sqlite3.Connection, owner: str, name: str, pairs: Sequence[TextPair]
-) -> int:
-    """Add pairs, or replace their translations; returns the number of new ones.
+def add_some(
+    connection: sqlite3.Connection,
+    owner: str,
+    name: str,
+    pairs: Sequence[TextPair],
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[int, int]:
+    """Add the first of some valid pairs, or replace their translations, for `WRITE_SECONDS`.
+
+    Returns:
+        The number of pairs that were taken, at least one, and of new ones among them.
 
     Raises:
         NotFoundError: the owner has no such memory.
-        InvalidArgumentError: a pair is invalid, or a limit is exceeded; names it.
+        InvalidArgumentError: a limit is exceeded; names it.
     """
+    ends = clock() + WRITE_SECONDS
     memory = find_memory(connection, owner, name, "memory")
-    num_new = num_characters = 0
+    num_taken = num_new = num_characters = 0
     for pair in pairs:
-        pair.check()
         is_new, difference = _put(connection, memory.id, pair)
+        num_taken += 1
         num_new += is_new
         num_characters += difference
+        if clock() >= ends:
+            break
     connection.execute(
         "UPDATE memories SET num_pairs = num_pairs + ?, num_characters = num_characters + ? "
         "WHERE id = ?",
@@ -82,7 +95,7 @@ def add_pairs(
             "memory",
             f"all memories would have {total:,} characters, the limit is {MAX_OWNER_CHARACTERS:,}",
         )
-    return num_new
+    return num_taken, num_new
 
 
 def _put(connection: sqlite3.Connection, memory: int, pair: TextPair) -> tuple[bool, int]:
@@ -123,8 +136,14 @@ def delete_memory(connection: sqlite3.Connection, memory: int) -> None:
     connection.execute("INSERT INTO deleted VALUES (?)", (memory,))
 
 
-def remove_some(connection: sqlite3.Connection, most: int) -> bool:
-    """Remove some pairs of memories that are deleted; returns whether there may be others."""
+def remove_some(
+    connection: sqlite3.Connection, most: int, clock: Callable[[], float] = time.monotonic
+) -> bool:
+    """Remove pairs of memories that are deleted, for `WRITE_SECONDS`, and `most` at the most.
+
+    Returns whether there may be others.
+    """
+    ends = clock() + WRITE_SECONDS
     row = connection.execute("SELECT memory FROM deleted LIMIT 1").fetchone()
     if row is None:
         return False
@@ -137,6 +156,8 @@ def remove_some(connection: sqlite3.Connection, most: int) -> bool:
         wording = Wording.of(pair.source, pair.source_language)
         similar.remove(connection, pair_id, feature_names(row[0], languages, wording))
         connection.execute("DELETE FROM pairs WHERE id = ?", (pair_id,))
+        if clock() >= ends:
+            break
     if not rows:
         connection.execute("DELETE FROM deleted WHERE memory = ?", row)
     return True

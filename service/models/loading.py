@@ -174,6 +174,7 @@ def load_model(
         observer=observer,
         bundle=given.absolute(),
         manifest_sha256=bundle.manifest_sha256,
+        has_own_process=has_own_process(settings),
         reopen=reopen if has_own_process(settings) or settings.device != "cpu" else None,
     )
 

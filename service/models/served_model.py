@@ -38,6 +38,7 @@ class ServedModel:
         observer: receives the engine's events.
         bundle: path of the bundle as configured, not resolved; None without a bundle.
         manifest_sha256: hash of the manifest, which has the checksums of all other files.
+        has_own_process: whether the engine runs in a process of its own, not in the server's.
         reopen: opens a directory as another version of the model while this one serves, at a low
             priority if the second argument is True. Raises StartupError. None if the model can be
             neither replaced nor put to sleep.
@@ -54,6 +55,7 @@ class ServedModel:
     observer: EngineObserver = dataclasses.field(default_factory=EngineObserver)
     bundle: Path | None = None
     manifest_sha256: str = ""
+    has_own_process: bool = False
     reopen: Callable[[Path, bool], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:

@@ -271,10 +271,11 @@ class ServerMetrics:
         )
 
     def _create_lifecycle_metrics(self) -> None:
-        """Create metrics of reloads, wakes and the states of models."""
+        """Create metrics of reloads, wakes, restarts and the states of models."""
         self.model_state = self._gauge(
             "dragoman_model_state",
-            "1 for the state that a model is in, else 0: serving, asleep or loading (being woken).",
+            "1 for the state that a model is in, else 0: serving, asleep or loading (woken or "
+            "restarted).",
             *("model", "state"),
         )
         self.reloads = self._counter(
@@ -297,6 +298,11 @@ class ServerMetrics:
         self.wakes = self._counter(
             "dragoman_model_wakes",
             "Attempts to open a sleeping model for a call.",
+            *("model", "result"),
+        )
+        self.restarts = self._counter(
+            "dragoman_model_restarts",
+            "Attempts to open a model again whose process had ended or was killed because it hung.",
             *("model", "result"),
         )
 

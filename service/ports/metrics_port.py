@@ -41,7 +41,7 @@ class Probes:
 
     def __init__(self, loop_seconds: float = 5.0) -> None:
         self._loop_seconds = loop_seconds
-        self._not_ready = "starting"
+        self._not_ready = {"server": "starting"}  # reasons, by their causes
         self._not_live = ""
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -49,13 +49,14 @@ class Probes:
         """Check from now on that the event loop responds."""
         self._loop = loop
 
-    def set_ready(self) -> None:
-        """Answer readiness probes with 200."""
-        self._not_ready = ""
+    def set_ready(self, cause: str = "server") -> None:
+        """Answer readiness probes with 200, unless there is a reason of another cause."""
+        self.set_not_ready("", cause)
 
-    def set_not_ready(self, reason: str) -> None:
-        """Answer readiness probes with an error and a reason, such as "draining"."""
-        self._not_ready = reason
+    def set_not_ready(self, reason: str, cause: str = "server") -> None:
+        """Answer readiness probes with an error and a reason, such as "draining"; "" for none."""
+        reasons = {**self._not_ready, cause: reason}
+        self._not_ready = {each: why for each, why in reasons.items() if why}
 
     def set_not_live(self, reason: str) -> None:
         """Answer liveness probes with an error and a reason, so that the process is restarted."""
@@ -63,7 +64,7 @@ class Probes:
 
     def known_reason(self) -> str:
         """`why_not_ready` without the check of the event loop, for calls from that loop."""
-        return self._not_ready or self._not_live
+        return "; ".join(self._not_ready.values()) or self._not_live
 
     async def why_not_live(self) -> str:
         """The reason to restart the process, or "". Takes seconds at most."""
@@ -81,7 +82,7 @@ class Probes:
 
     async def why_not_ready(self) -> str:
         """The reason why the server accepts no requests, or "". Takes seconds at most."""
-        return self._not_ready or await self.why_not_live()
+        return "; ".join(self._not_ready.values()) or await self.why_not_live()
 
 
 class MetricsEndpoint:

@@ -11,7 +11,7 @@ from service.things.occurrences import Occurrences
 from service.things.wanted import Candidate, without_double_stop
 from service.translation.blank_retries import has_word
 from service.translation.links import Link
-from service.translation.results import TextResult
+from service.translation.results import TextResult, WarningKind
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Draft:
             Link(self.given.before(link.source), put.after(link.target))
             for link in self.result.links
         )
-        return Candidate(put.text, list(links))
+        is_source = any(w.kind is WarningKind.UNTRANSLATED for w in self.result.warnings)
+        return Candidate(put.text, list(links), is_source)
 
     def _gap(self, token: str, text: str, span: Span) -> str:
         """The sign between a number and a word that the model has glued to its stand-in.

@@ -9,13 +9,13 @@ from typing import Protocol
 from model.bundle.spans import Span
 from service.things.attempts import Attempt, Repair
 from service.things.edits import Edit, EditedText
-from service.things.messages import branches_of
+from service.things.messages import MAX_BRANCHES, branches_of
 from service.things.quotes import quoted_pairs
 from service.things.scanned import ScannedSentence
 from service.things.things import Form, Thing
 from service.things.wanted import Candidate
 from service.translation.blank_retries import has_word
-from service.translation.results import TextResult, TranslationWarning
+from service.translation.results import TextResult, TranslationWarning, WarningKind
 
 _MAX_QUOTED = 3
 
@@ -38,23 +38,54 @@ class MakeInner(Protocol):
         ...
 
 
-def translated_message(
+def translated_messages(
+    sentence: ScannedSentence, make_inner: MakeInner | None, untranslated: list[str]
+) -> Generator[Attempt, TextResult | None, dict[Span, str]]:
+    """The ICU messages of a sentence with translated branches, by their places.
+
+    Args:
+        sentence: the sentence.
+        make_inner: makes the repair of a branch; None if no message is translated.
+        untranslated: gets the messages, and parts of them, that stay as they are.
+    """
+    built: dict[Span, str] = {}
+    for thing in sentence.things:
+        if thing.form is not Form.MESSAGE:
+            continue
+        if make_inner is None:
+            untranslated.append(thing.text)
+        else:
+            built[thing.span], kept = yield from _translated_message(thing.text, make_inner)
+            untranslated += kept
+    return built
+
+
+def _translated_message(
     message: str, make_inner: MakeInner
-) -> Generator[Attempt, TextResult | None, str]:
-    """An ICU message with translated branches; unchanged if a translation has flaws."""
+) -> Generator[Attempt, TextResult | None, tuple[str, list[str]]]:
+    """A message with translated branches, and the parts that stand in it as they were.
+
+    The whole message does if it has too many branches, or if a translation has other flaws.
+    """
     edits: list[Edit] = []
-    for span in branches_of(message):
+    untranslated: list[str] = []
+    branches = branches_of(message)
+    if len(branches) > MAX_BRANCHES:
+        return message, [message]
+    for span in branches:
         branch = message[slice(*span)]
         text = branch.strip()
         if not has_word(text):
             continue
         inner = make_inner(text, is_plural=True)
         candidate = yield from inner.run()
-        if inner.warnings or candidate.text.count("{") != text.count("{"):
-            return message
+        kept = [each for each in inner.warnings if each.kind is WarningKind.UNTRANSLATED]
+        if kept != inner.warnings or candidate.text.count("{") != text.count("{"):
+            return message, [message]
+        untranslated += [each.text or text for each in kept]
         start = span.start + branch.index(text)
         edits.append(Edit(Span(start, start + len(text)), candidate.text))
-    return EditedText(message, edits).text
+    return EditedText(message, edits).text, untranslated
 
 
 def with_number_signs(sentence: ScannedSentence) -> ScannedSentence:

@@ -11,6 +11,7 @@ from model.bundle.spans import Span
 from service.common.scanning import contains
 
 MAX_BRANCHES = 24
+"""Most branches of a message that is translated."""
 _HEAD = re.compile(r"\{\s{0,8}\w{1,64}\s{0,8},\s{0,8}(?:plural|selectordinal|select)\s{0,8},")
 _BRACES = re.compile(r"[{}]")
 
@@ -34,10 +35,7 @@ def messages_of(text: str) -> list[Span]:
 
 
 def branches_of(message: str) -> list[Span]:
-    """The places of the branches of a message; none if there are more than `MAX_BRANCHES`.
-
-    A branch can contain further messages.
-    """
+    """The places of the branches of a message, which can contain further messages."""
     found: list[Span] = []
     depth = begun = 0
     for match in _BRACES.finditer(message):
@@ -49,4 +47,4 @@ def branches_of(message: str) -> list[Span]:
             if depth == 2:
                 found.append(Span(begun, match.start()))
             depth -= 1
-    return found if len(found) <= MAX_BRANCHES else []
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from model.bundle.carriers import DEFAULT_CARRIERS, Carrier
 from model.bundle.spans import Span
@@ -73,7 +74,7 @@ def edited(candidate: Candidate, edits: Sequence[Edit], source: Span | None = No
         links = [link for link in links if not overlap(link.target, changed.spans[0])]
         links.append(Link(source, changed.spans[0]))
         links.sort(key=lambda link: link.target)
-    return Candidate(changed.text, links)
+    return replace(candidate, text=changed.text, links=links)
 
 
 def appended(text: str, put: str) -> Edit:
@@ -87,7 +88,7 @@ def appended(text: str, put: str) -> Edit:
 def copied(text: str) -> Candidate:
     """The sentence in place of its translation."""
     whole = Span(0, len(text))
-    return Candidate(text, [Link(whole, whole)])
+    return Candidate(text, [Link(whole, whole)], is_source=True)
 
 
 def _without_space(text: str, span: Span) -> Edit:

@@ -12,9 +12,13 @@ from service.things.placing import edited
 from service.things.runs import surplus_run
 from service.things.scanned import TermRules
 from service.things.wanted import Candidate
-from service.translation.results import TextResult, TranslationWarning, WarningKind
+from service.translation.results import (
+    MAX_SHOWN,
+    TextResult,
+    TranslationWarning,
+    WarningKind,
+)
 
-_MAX_SHOWN = 200
 # Texts with this many characters are looked at within some milliseconds.
 _SMALL_CHARACTERS = 1000
 
@@ -36,8 +40,8 @@ async def with_warnings(source: str, result: TextResult, rules: TermRules) -> Te
     else:
         found = await in_thread(lambda: _looked_at(source, result.text, rules))
     if spans:
-        found.append(TranslationWarning(WarningKind.SIGNS, "", source[:_MAX_SHOWN]))
-    return replace(result, warnings=found) if found else result
+        found.append(TranslationWarning(WarningKind.SIGNS, "", source[:MAX_SHOWN]))
+    return replace(result, warnings=[*result.warnings, *found]) if found else result
 
 
 def without_privates(delta: str, source: str) -> str:
@@ -48,17 +52,17 @@ def without_privates(delta: str, source: str) -> str:
 def _looked_at(source: str, text: str, rules: TermRules) -> list[TranslationWarning]:
     found = []
     if UNKNOWN in text and UNKNOWN not in source:
-        found.append(TranslationWarning(WarningKind.CHARACTER, UNKNOWN, source[:_MAX_SHOWN]))
+        found.append(TranslationWarning(WarningKind.CHARACTER, UNKNOWN, source[:MAX_SHOWN]))
     for line, translated in _lines(source, text):
         if (run := surplus_run(line, translated)) is not None:
-            shown = translated[slice(*run)][:_MAX_SHOWN]
-            found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:_MAX_SHOWN]))
+            shown = translated[slice(*run)][:MAX_SHOWN]
+            found.append(TranslationWarning(WarningKind.REPETITION, shown, line[:MAX_SHOWN]))
         if invented := added(line, translated, (rules.source, rules.target)):
-            found.append(TranslationWarning(WarningKind.ADDED, invented[0], line[:_MAX_SHOWN]))
+            found.append(TranslationWarning(WarningKind.ADDED, invented[0], line[:MAX_SHOWN]))
         if signs := different_signs(line, translated):
-            found.append(TranslationWarning(WarningKind.SIGNS, signs, line[:_MAX_SHOWN]))
+            found.append(TranslationWarning(WarningKind.SIGNS, signs, line[:MAX_SHOWN]))
         if not is_plausible(line, translated):
-            found.append(TranslationWarning(WarningKind.LENGTH, "", line[:_MAX_SHOWN]))
+            found.append(TranslationWarning(WarningKind.LENGTH, "", line[:MAX_SHOWN]))
     return found
 
 

@@ -14,7 +14,7 @@ from service.things.carrying import needs_carrier
 from service.things.checks import added, flaws
 from service.things.edits import Edit, EditedText
 from service.things.inner_sentences import (
-    translated_message,
+    translated_messages,
     translated_quotes,
     with_number_signs,
     with_quoted,
@@ -37,11 +37,10 @@ from service.things.scanned import ScannedSentence, TermRules
 from service.things.sentence_needs import term_needs, thing_needs
 from service.things.spacing import gaps_of, in_style
 from service.things.term_uses import in_cases, used
-from service.things.things import Form
 from service.things.unit_links import with_things, with_units
 from service.things.wanted import Candidate
 from service.translation.blank_retries import has_word
-from service.translation.results import TextResult, TranslationWarning, WarningKind
+from service.translation.results import TextResult, TranslationWarning, WarningKind, untranslated
 
 MAX_ATTEMPTS = 4
 """The most translations of one sentence after the first."""
@@ -90,6 +89,7 @@ class SentenceRepair:
         self._work = sentence.text
         self._misplaced: list[str] = []
         self._invented: list[str] = []
+        self._untranslated: list[str] = []
         self.warnings: list[TranslationWarning] = []
 
     def _set_needs(self) -> None:
@@ -305,15 +305,17 @@ class SentenceRepair:
         return any(flaw.kind is kind for flaw in self._flaws(candidate))
 
     def _all_warnings(self, candidate: Candidate) -> list[TranslationWarning]:
+        kept = ["", *self._untranslated] if candidate.is_source else self._untranslated
+        untranslated_parts = [untranslated(self._sentence.text, part) for part in kept]
         if not self._rules.kinds:
-            return []
+            return untranslated_parts
         found = [(WarningKind.MISSING, what) for _, what in self._things.missing(candidate)]
         found += [(WarningKind.PLACE, what) for what in self._misplaced if what in candidate.text]
         found += [(WarningKind.SIGNS, what) for what in self._invented]
         found += [(WarningKind.ADDED, what) for what in self._added(candidate)]
         found += [(WarningKind.ADDED, what) for what in self._things.repeated(candidate)]
         warnings = [TranslationWarning(*each, self._sentence.text) for each in found]
-        return warnings + self._flaws(candidate)
+        return untranslated_parts + warnings + self._flaws(candidate)
 
     # --- sentences within the sentence -----------------------------------------------------------
 
@@ -328,12 +330,11 @@ class SentenceRepair:
 
     def _build_messages(self) -> Generator[Attempt, TextResult | None, None]:
         """Translate the branches of ICU messages."""
-        messages = [thing for thing in self._sentence.things if thing.form is Form.MESSAGE]
-        if not messages or self._depth >= _MAX_DEPTH:
-            return
-        for thing in messages:
-            self._built[thing.span] = yield from translated_message(thing.text, self._inner)
-        self._set_needs()
+        make_inner = self._inner if self._depth < _MAX_DEPTH else None
+        built = yield from translated_messages(self._sentence, make_inner, self._untranslated)
+        if built:
+            self._built |= built
+            self._set_needs()
 
     def _by_quotes(self, best: Candidate) -> Repair:
         """Translate quotations by themselves, and the rest with stand-ins for them."""

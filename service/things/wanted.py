@@ -31,10 +31,12 @@ class Candidate:
     Attributes:
         text: the translation.
         links: links from characters of the sentence to characters of the translation.
+        is_source: whether the sentence stands here as it is: the model wrote no words.
     """
 
     text: str
     links: Sequence[Link] = ()
+    is_source: bool = False
 
     def linked(self, source: Span) -> list[Span]:
         """The places of the words that translate a part of the sentence, in order."""

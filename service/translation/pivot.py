@@ -22,7 +22,7 @@ from service.translation.links import Link, LinkedText
 from service.translation.look_ups import ended_together, look_up, looked_up
 from service.translation.options import TranslateOptions
 from service.translation.preparation import PreparedText, TextError, are_long
-from service.translation.results import PendingText, TextResult, joined_reason
+from service.translation.results import PendingText, TextResult, joined_reason, untranslated
 from service.translation.segmentation import SourceSentence
 from service.translation.translator import StreamDelta, Translator
 
@@ -235,6 +235,7 @@ class PivotTranslator:
                     return ()
                 translated = retry.text
             if is_due and not has_word(translated):
+                text.first.warnings.append(untranslated(sentence.text))
                 continued = (SourceSentence(sentence.separator, sentence.text, None),)
             else:
                 # A model with byte pieces can write NUL, which tokenizers can't read.
@@ -322,6 +323,7 @@ class _PivotedText:
             compute_seconds=ended - first.queue_seconds,
             # The second model's confidence does not cover errors of the first model.
             confidence=None,
+            warnings=[*first.warnings, *second.warnings],
             num_cached_characters=min(first.num_cached_characters, second.num_cached_characters),
             sentences=[replace(sentence, confidence=None) for sentence in second.sentences],
         )

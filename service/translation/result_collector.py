@@ -19,7 +19,7 @@ from service.translation.engine_call import EngineCall, SubmittedSentence, resul
 from service.translation.look_ups import ended_together
 from service.translation.options import TranslateOptions
 from service.translation.preparation import TextError
-from service.translation.results import PendingText, TextResult, sentence_result
+from service.translation.results import PendingText, TextResult, sentence_result, untranslated
 
 
 class ResultCollector:
@@ -108,6 +108,7 @@ class ResultCollector:
             retry = await retries.of(generation)
             pending.add(generation, result)
             if retry is None or not retry.is_better:
+                pending.warnings.append(untranslated(submitted.sentence.text))
                 yield submitted.sentence.text
                 return
             if retry.result.error is not None:
@@ -162,6 +163,7 @@ class ResultCollector:
                     scorings = []
                 elif not options.returns_sentences:
                     pending.add(generation, result)
+                    pending.warnings.append(untranslated(submitted.sentence.text))
                     pending.outputs.append(submitted.copied + submitted.sentence.text)
                     pending.linked.copy(submitted.sentence.text if options.links else "")
                     continue

@@ -100,6 +100,8 @@ class WarningKind(enum.Enum):
     """The translation repeats itself, and the sentence doesn't."""
     LENGTH = "length"
     """The translation is much too short or too long."""
+    UNTRANSLATED = "untranslated"
+    """The sentence, or a part of it, stands there as it is: the model wrote nothing usable."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,16 @@ class TranslationWarning:
     kind: WarningKind
     text: str
     sentence: str
+
+
+MAX_SHOWN = 200
+"""Characters of a long sentence in a warning."""
+
+
+def untranslated(sentence: str, part: str = "") -> TranslationWarning:
+    """The warning that a sentence, or a part of it, stands in place of its translation."""
+    shown = part[:MAX_SHOWN], sentence[:MAX_SHOWN]
+    return TranslationWarning(WarningKind.UNTRANSLATED, *shown)
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,7 @@ class PendingText:
         sentences: results of sentences, if the client requested them.
         outputs: the translation of each sentence, with the separator before it.
         linked: links of the sentences, if they were requested.
+        warnings: flaws of the translations so far.
     """
 
     prepared: PreparedText
@@ -210,6 +223,7 @@ class PendingText:
     sentences: list[SentenceResult] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     linked: LinkedText = field(default_factory=LinkedText)
+    warnings: list[TranslationWarning] = field(default_factory=list)
     _reasons: set[FinishReason] = field(default_factory=set)
     _num_target_tokens: int = 0
     _begun: float | None = None
@@ -246,6 +260,7 @@ class PendingText:
             sentences=() if error else self.sentences,
             links=() if error else self.linked.links,
             confidence=None if error else text_confidence(self.confidences),
+            warnings=() if error else self.warnings,
             num_cached_characters=0 if error else self._num_cached_characters,
         )
 

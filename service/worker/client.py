@@ -72,6 +72,7 @@ class ProcessLoop:
         self._is_flushing = False
         self._preparing: dict[str, list[asyncio.Future[None]]] = {}  # by graph
         self._has_ended = False
+        self._must_tell = False  # of an end that nobody asked for, in the log
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -114,23 +115,29 @@ class ProcessLoop:
         self._send(Stop())
 
     def join(self) -> None:
-        """Wait for the end of the process after its loop has ended. May be called in any thread."""
+        """Wait for the end of the process after its loop has ended, and log one by itself.
+
+        May be called in any thread.
+        """
+        if self._must_tell:
+            self._must_tell = False
+            about = {**self._about(), "how": how_it_ended(self._process)}
+            if may_lack_memory(self._process):
+                about["hint"] = MEMORY_HINT
+            logger.error("a model's process ended", extra=about)
         try:
             self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             logger.error("a model's process does not end: killed", extra=self._about())
-            self._kill()
+            self._process.kill()
+            # It ends at once, unless it waits for a disk that does not answer.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DEATH_SECONDS)
 
     def abandon(self) -> None:
-        """Kill the process because a step hangs."""
-        self._kill()  # first, since it ends by itself when its connection is closed
+        """Kill the process because a step hangs; `join` waits for its end."""
+        self._process.kill()  # first, since it ends by itself when its connection is closed
         self._close()
-
-    def _kill(self) -> None:
-        self._process.kill()
-        # It ends at once, unless it waits for a disk that does not answer.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DEATH_SECONDS)
 
     # --- the socket ------------------------------------------------------------------------------
 
@@ -182,11 +189,8 @@ class ProcessLoop:
         except Exception:
             self._give_up()
         if not piece and not self._has_ended:
+            self._must_tell = True
             self._end(failed=True)
-            about = {**self._about(), "how": how_it_ended(self._process)}
-            if may_lack_memory(self._process):
-                about["hint"] = MEMORY_HINT
-            logger.error("a model's process ended", extra=about)
 
     def _give_up(self) -> None:
         """End after an exception, in its handler: the connection is no longer reliable.

@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import sys
+import urllib.error
 import urllib.request
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -279,6 +280,19 @@ class ServerProcess:
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples that /metrics gives with these labels; 0 if there are none."""
         return total(await page(self._serving["metrics"]), name, **labels)
+
+    async def probe(self, path: str) -> int:
+        """The status of a GET of `/livez` or `/readyz`."""
+        url = str(self._serving["metrics"]).replace("/metrics", path)
+
+        def get() -> int:
+            try:
+                with urllib.request.urlopen(url) as response:
+                    return int(response.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        return await asyncio.to_thread(get)
 
     async def read_log_until(self, message: str) -> dict[str, Any]:
         """Read the log up to an entry with `message`; returns that entry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.client import Tls
+from dragoman.client import AsyncClient, Tls
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.bundle.tokenizer import Tokenizer
@@ -22,7 +23,13 @@ from service.ports.grpc.front_processes.group import FrontProcesses
 from tests.certificates import CertificateFolder
 from tests.client_errors import status_error_of
 from tests.integration import servers
-from tests.integration.servers import Running, fake_runner, running_fake
+from tests.integration.servers import (
+    Running,
+    ServerProcess,
+    fake_runner,
+    running_fake,
+    server_process,
+)
 
 # Tests of a server without front processes, which here run with them.
 from tests.integration.test_going_away import (  # noqa: F401
@@ -40,6 +47,7 @@ from tests.integration.test_process import (  # noqa: F401
     test_sigterm_loses_nothing_and_ends_with_0,
 )
 from tests.integration.test_tls import handshake, secure, translation, trusting
+from tests.robustness.faults.gauges import front_process, is_running
 
 SERVICE = "dragoman.v1.TranslationService"
 TEXT = "A dog."
@@ -194,3 +202,41 @@ async def test_a_new_certificate_reaches_all_processes(
             in_a_row = in_a_row + 1 if is_new else 0
             await asyncio.sleep(0.05)
         assert await translation(server, Tls(str(folder.ca))) == TEXT
+
+
+# --- stopped processes ----------------------------------------------------------------------------
+
+
+async def ready_statuses(server: ServerProcess, seen: list[int]) -> None:
+    """Add each new status that /readyz has. Never returns."""
+    while True:
+        status = await server.probe("/readyz")
+        if seen[-1:] != [status]:
+            seen.append(status)
+        await asyncio.sleep(0.02)
+
+
+async def test_a_process_that_is_stopped_is_replaced_and_not_ready_until_then(
+    bundle_path: Path,
+) -> None:
+    async with server_process("--model", bundle_path) as server:
+        statuses: list[int] = []
+        probing = asyncio.create_task(ready_statuses(server, statuses))
+        stopped = front_process(server.process.pid)
+        os.kill(stopped, signal.SIGSTOP)
+        await server.read_log_until("a front process ended; its calls are cancelled")
+        while statuses[-1:] != [200] or 503 not in statuses:
+            await asyncio.sleep(0.02)
+        probing.cancel()
+        assert not is_running(stopped)
+        clients = [AsyncClient(server.address, timeout=100) for _ in range(12)]
+        async with contextlib.AsyncExitStack() as stack:
+            for client in clients:  # whichever process gets the connection
+                await (await stack.enter_async_context(client)).translate([TEXT])
+
+
+async def test_a_process_that_is_stopped_does_not_hold_the_end(bundle_path: Path) -> None:
+    async with server_process("--model", bundle_path, "--drain-seconds", "3600") as server:
+        os.kill(front_process(server.process.pid), signal.SIGSTOP)
+        server.terminate()
+        assert await server.end() == 0

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -171,19 +172,43 @@ async def test_a_model_that_hangs_does_not_hold_the_end(tmp_path: Path) -> None:
 
 
 @needs_two_cores
-async def test_a_model_whose_process_dies_ends_the_server_with_1(bundle_path: Path) -> None:
+async def test_a_model_whose_process_dies_is_opened_again(bundle_path: Path) -> None:
+    """The calls in flight end with a code that says to retry, and later ones wait."""
     async with streaming(bundle_path) as (server, stream):
         pid = pid_of_model(server)
         os.kill(pid, signal.SIGKILL)
         await cut_off(stream)
+        async with AsyncClient(server.address, timeout=100) as client:
+            await client.translate(["A dog."])
         told = await server.read_log_until("a model's process ended")
         assert (told["pid"], told["how"]) == (pid, "was killed by SIGKILL")
+        await server.read_log_until("restarted")
+        assert await server.metric("dragoman_model_restarts_total", result="success") == 1
+        assert is_running(pid_of_model(server))
+        assert not is_running(pid)
+        server.terminate()
+        assert await server.end() == 0
+
+
+@needs_two_cores
+async def test_a_model_that_can_t_be_opened_again_ends_the_server_with_1(
+    bundle_path: Path, tmp_path: Path
+) -> None:
+    bundle = shutil.copytree(bundle_path, tmp_path / "bundle")
+    async with streaming(bundle) as (server, stream):
+        bundle.rename(tmp_path / "gone")
+        os.kill(pid_of_model(server), signal.SIGKILL)
+        await cut_off(stream)
         await check_stopped_working(server)
 
 
 def pid_of_model(server: ServerProcess) -> int:
-    (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
-    return int(pid)
+    """The process of the model that the log names last."""
+    return int([entry["pid"] for entry in server.log if entry["message"] == "loaded"][-1])
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 @needs_two_cores
@@ -221,16 +246,19 @@ async def test_a_model_that_stalls_is_not_ready_until_it_goes_on(bundle_path: Pa
 
 
 @needs_two_cores
-async def test_a_model_that_hangs_ends_the_server_with_1(bundle_path: Path) -> None:
-    options = ("--stall-seconds", "0.2", "--hang-seconds", "0.1")
+async def test_a_model_that_hangs_is_killed_and_opened_again(bundle_path: Path) -> None:
+    options = ("--stall-seconds", "1", "--hang-seconds", "0.1")
     async with streaming(bundle_path, *options) as (server, stream):
         pid = pid_of_model(server)
         os.kill(pid, signal.SIGSTOP)
         await cut_off(stream)
         await server.read_log_until("a model hangs: it is abandoned")
-        await check_stopped_working(server)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        await server.read_log_until("restarted")
+        assert not is_running(pid)
+        async with AsyncClient(server.address, timeout=100) as client:
+            await client.translate(["A dog."])
+        server.terminate()
+        assert await server.end() == 0
 
 
 @needs_two_cores

@@ -257,6 +257,10 @@ class _WarningKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningKi
     """The translation repeats itself, and the sentence doesn't."""
     WARNING_KIND_LENGTH: _WarningKind.ValueType  # 8
     """The translation is much too short or too long."""
+    WARNING_KIND_UNTRANSLATED: _WarningKind.ValueType  # 9
+    """The sentence stands in the translation as it is, or with `text` this part of it: the model wrote no
+    words, or nothing that can be used.
+    """
 
 class WarningKind(_WarningKind, metaclass=_WarningKindEnumTypeWrapper):
     """Kinds of warnings."""
@@ -279,6 +283,10 @@ WARNING_KIND_REPETITION: WarningKind.ValueType  # 7
 """The translation repeats itself, and the sentence doesn't."""
 WARNING_KIND_LENGTH: WarningKind.ValueType  # 8
 """The translation is much too short or too long."""
+WARNING_KIND_UNTRANSLATED: WarningKind.ValueType  # 9
+"""The sentence stands in the translation as it is, or with `text` this part of it: the model wrote no
+words, or nothing that can be used.
+"""
 Global___WarningKind: _TypeAlias = WarningKind  # noqa: Y015
 
 class _AttentionKind:
@@ -334,7 +342,7 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     for that.
     """
     MODEL_STATE_LOADING: _ModelState.ValueType  # 3
-    """It is being woken."""
+    """It is being woken, or opened again since its process has ended."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
     """The state of a model. Calls are accepted in each."""
@@ -348,7 +356,7 @@ MODEL_STATE_ASLEEP: ModelState.ValueType  # 2
 for that.
 """
 MODEL_STATE_LOADING: ModelState.ValueType  # 3
-"""It is being woken."""
+"""It is being woken, or opened again since its process has ended."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final

@@ -15,7 +15,7 @@ class ModelState(enum.Enum):
 
     SERVING = "serving"
     ASLEEP = "asleep"  # without a process; the next call wakes the model
-    LOADING = "loading"  # being woken; calls wait
+    LOADING = "loading"  # being woken or restarted; calls wait
 
 
 class ModelVersion(Protocol):
@@ -55,6 +55,11 @@ class ModelVersion(Protocol):
         """
         ...
 
+    @property
+    def has_own_process(self) -> bool:
+        """Whether its engine runs in a process of its own, whose end leaves nothing behind."""
+        ...
+
     def is_changed(self) -> bool:
         """Whether the bundle in the directory has changed. Called in a thread."""
         ...
@@ -86,3 +91,6 @@ class LifecycleObserver:
 
     def on_wake(self, model: str, *, succeeded: bool) -> None:
         """Called when a sleeping model was opened for a call or could not be opened."""
+
+    def on_restart(self, model: str, *, succeeded: bool) -> None:
+        """Called when a model whose engine had ended was opened again or could not be opened."""

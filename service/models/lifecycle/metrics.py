@@ -12,7 +12,7 @@ _RESULTS = {True: "success", False: "failure"}
 
 
 class LifecycleMetrics(LifecycleObserver):
-    """Counts reloads and wakes, and exports the models' states."""
+    """Counts reloads, wakes and restarts, and exports the models' states."""
 
     def __init__(self, metrics: ServerMetrics) -> None:
         self._metrics = metrics
@@ -26,6 +26,7 @@ class LifecycleMetrics(LifecycleObserver):
         for result in _RESULTS.values():
             metrics.reloads.labels(model, result)
             metrics.wakes.labels(model, result)
+            metrics.restarts.labels(model, result)
         metrics.last_reload_successful.labels(model).set(1)
         metrics.last_load.labels(model).set(time.time())
 
@@ -44,3 +45,7 @@ class LifecycleMetrics(LifecycleObserver):
     def on_wake(self, model: str, *, succeeded: bool) -> None:
         """Count a wake, by result."""
         self._metrics.wakes.labels(model, _RESULTS[succeeded]).inc()
+
+    def on_restart(self, model: str, *, succeeded: bool) -> None:
+        """Count a restart, by result."""
+        self._metrics.restarts.labels(model, _RESULTS[succeeded]).inc()

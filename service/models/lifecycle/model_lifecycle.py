@@ -1,7 +1,8 @@
-"""The life cycle of one model: open, serve, replace, sleep, wake, stop.
+"""The life cycle of one model: open, serve, replace, sleep, wake, restart, stop.
 
 A call *leases* the serving version for its whole duration. So a replaced version finishes the calls
-that hold it, and a model without leases can be put to sleep.
+that hold it, and a model without leases can be put to sleep. If the model's process ends by itself,
+its calls end with UNAVAILABLE, and the model is opened again, as a sleeping one is woken.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from service.engine.interface import EngineProgress
 from service.errors import (
@@ -23,20 +25,33 @@ from service.errors import (
     UnavailableError,
 )
 from service.models.lifecycle.interface import LifecycleObserver, ModelState, ModelVersion
-from service.models.lifecycle.opening import in_daemon_thread, open_version
+from service.models.lifecycle.opening import in_daemon_thread, open_version, warm_up
+from service.models.lifecycle.recent_ends import RecentEnds
 
 V = TypeVar("V", bound=ModelVersion)
 
 # Longest time to open a version. A model's process has a shorter limit; this one also covers the
 # work before that, such as reading files from a disk that does not answer.
 _OPEN_SECONDS = 2100.0
-# The warm-up is a few short sentences; a model that takes longer than this hangs.
-_WARM_UP_SECONDS = 60.0
 # Pauses before a sleeping model's bundle is opened again after a failure: `mv model old && mv new
 # model` leaves the directory missing for a moment, or changes it while it is read.
 _REOPEN_PAUSES_SECONDS = (0.1, 0.4)
 
+_NO_PROGRESS = EngineProgress(0, may_hang=False)
+
 _log = logging.getLogger("dragoman.lifecycle")
+
+
+class _Opening(NamedTuple):
+    """Words for a reason to open a model again: what it was before, and lines of the log."""
+
+    before: str
+    done: str
+    failed: str
+
+
+_WAKE = _Opening("was asleep", "awake", "a model could not be woken")
+_RESTART = _Opening("had ended", "restarted", "a model could not be restarted")
 
 
 class _Leased(Generic[V]):
@@ -65,6 +80,7 @@ class ModelLifecycle(Generic[V]):
     Args:
         first: the first version, with an engine that has not started.
         open_seconds: longest time to open a version; one that is opened later is closed at once.
+        clock: returns the time in seconds, by which repeated ends are counted.
 
     Attributes:
         current: the serving version; while the model is asleep, the one that served last.
@@ -76,6 +92,7 @@ class ModelLifecycle(Generic[V]):
         first: V,
         observer: LifecycleObserver | None = None,
         open_seconds: float = _OPEN_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.current: V = first
         self.num_leases = 0
@@ -84,9 +101,11 @@ class ModelLifecycle(Generic[V]):
         self._serving: _Leased[V] | None = None
         self._replaced: V | None = None
         self._draining: asyncio.Task[None] | None = None  # of `_replaced`
-        self._waking: asyncio.Task[str] | None = None
+        self._waking: asyncio.Task[str] | None = None  # or restarting
+        self._is_restarting = False
+        self._recent_ends = RecentEnds(clock)
         self._watches: set[asyncio.Task[None]] = set()
-        # Held while a version is opened or closed: by replace, sleep and wake.
+        # Held while a version is opened or closed: by replace, sleep, wake and restart.
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._was_stopped = False
@@ -125,21 +144,29 @@ class ModelLifecycle(Generic[V]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the serving version ended by itself, or did not end when it was stopped."""
-        return self._serving is not None and self._serving.version.engine.has_failed
+        """Whether the serving version ended for good, or did not end when it was stopped."""
+        if self._ended.is_set():
+            return True
+        is_stopped = self._was_stopped and self._serving is not None
+        return is_stopped and self.current.engine.has_failed
 
     async def wait_until_ended(self) -> None:
-        """Wait until the engine of the serving version has ended."""
+        """Wait until the engine of the serving version has ended for good."""
         await self._ended.wait()
 
     # --- what the watchdog asks ------------------------------------------------------------------
 
     def pulse(self) -> EngineProgress | None:
-        """The progress of the serving version; None while it has no work."""
-        return None if self._serving is None else self._serving.version.engine.pulse()
+        """The progress of the serving version; None while it has no work.
+
+        While the model is restarted, there is none: a long restart counts as a stall.
+        """
+        if self._serving is None:
+            return _NO_PROGRESS if self._is_restarting else None
+        return self._serving.version.engine.pulse()
 
     def abandon(self) -> None:
-        """Abandon the serving version, which hangs; the model has failed."""
+        """Abandon the serving version, which hangs."""
         if self._serving is not None:
             self._serving.version.engine.abandon()
 
@@ -153,7 +180,8 @@ class ModelLifecycle(Generic[V]):
             one would cost each call a generator that the event loop keeps track of.
 
         Raises:
-            UnavailableError: the model was asleep and can't be opened; the next call tries again.
+            UnavailableError: the model was asleep, or its process had ended, and it can't be
+                opened; the next call tries again.
         """
         while (leased := self._serving) is None:
             await self._wake()
@@ -170,10 +198,18 @@ class ModelLifecycle(Generic[V]):
         watch.add_done_callback(self._watches.discard)
 
     async def _watch(self, leased: _Leased[V]) -> None:
-        """Notice the end of a serving engine; the end of a replaced one is expected."""
+        """Restart the model when a serving engine ends; the end of a replaced one is expected."""
         await leased.version.engine.wait_until_ended()
-        if leased is self._serving:
+        if leased is not self._serving:
+            return
+        if leased.version.has_own_process and not self._recent_ends.add():
+            self._serving, self._is_restarting = None, True
+            leased.version.observer.on_retired()
+            self._begin_opening(self._restart(leased.version), "restart")
+        else:
             self._ended.set()
+            if leased.version.has_own_process:  # its end is logged, and the process is forgotten
+                await leased.version.engine.stop()
 
     # --- replace ---------------------------------------------------------------------------------
 
@@ -256,7 +292,7 @@ class ModelLifecycle(Generic[V]):
                     f"{present.version} does (`dragoman reload --allow-fewer-languages` allows it)"
                 )
             await new.engine.start()
-            await _warm_up(new)
+            await warm_up(new)
         except BaseException:
             await asyncio.shield(new.engine.stop())
             raise
@@ -280,7 +316,7 @@ class ModelLifecycle(Generic[V]):
         if self._draining is not None:
             await asyncio.wait({self._draining})
 
-    # --- sleep and wake --------------------------------------------------------------------------
+    # --- sleep, wake and restart -----------------------------------------------------------------
 
     async def sleep(self) -> bool:
         """End the process of a model that no call holds; the next call wakes it.
@@ -301,13 +337,9 @@ class ModelLifecycle(Generic[V]):
 
     async def _wake(self) -> None:
         """Wake the model and wait until it serves; other calls wait for the same wake."""
-        if self._was_stopped:
+        if self._was_stopped or self._ended.is_set():
             raise UnavailableError("the server is shutting down")
-        if self._waking is None:
-            name = f"wake {self.current.name}"
-            self._waking = asyncio.create_task(self._open_again(), name=name)
-            self._waking.add_done_callback(self._woken)
-        waking = self._waking
+        waking = self._waking or self._begin_opening(self._open_again(_WAKE), "wake")
         try:
             error = await asyncio.shield(waking)  # a cancelled call leaves the others waiting
         except asyncio.CancelledError:
@@ -317,14 +349,39 @@ class ModelLifecycle(Generic[V]):
         if error:
             raise UnavailableError(error)
 
-    def _woken(self, waking: asyncio.Task[str]) -> None:
-        self._waking = None
-        if not waking.cancelled() and (defect := waking.exception()):
-            _log.error("a model could not be woken", exc_info=defect)
+    def _begin_opening(self, opening: Coroutine[Any, Any, str], name: str) -> asyncio.Task[str]:
+        task = asyncio.create_task(opening, name=f"{name} {self.current.name}")
+        task.add_done_callback(self._opened_again)
+        self._waking = task
+        return task
 
-    async def _open_again(self) -> str:
+    def _opened_again(self, opening: asyncio.Task[str]) -> None:
+        if self._waking is opening:
+            self._waking = None
+        if not opening.cancelled() and (defect := opening.exception()):
+            _log.error("a model could not be opened again", exc_info=defect)
+
+    async def _restart(self, ended: V) -> str:
+        """Open the model after its engine has ended; returns why that failed for good, or ""."""
+        is_open = False
+        try:
+            await ended.engine.stop()  # so that the process's memory is free
+            while (error := await self._open_again(_RESTART)) and not self._recent_ends.add():
+                pass
+            is_open = not error
+            return error
+        except asyncio.CancelledError:  # the server stops
+            is_open = True
+            raise
+        finally:
+            self._is_restarting = False
+            if not is_open:
+                self._ended.set()
+
+    async def _open_again(self, kind: _Opening) -> str:
         """Open the model's bundle; returns why that failed, or ""."""
         name = self.current.name
+        observe = self._observer.on_wake if kind is _WAKE else self._observer.on_restart
         async with self._changing:
             if self._serving is not None:  # a reload has replaced it in the meantime
                 return ""
@@ -332,21 +389,10 @@ class ModelLifecycle(Generic[V]):
                 version = await self._open_and_prove(None, False, _REOPEN_PAUSES_SECONDS)
                 self._take_over(version)
             except DragomanError as exc:
-                _log.error("a model could not be woken", extra={"model": name, "error": str(exc)})
-                self._observer.on_wake(name, succeeded=False)
+                _log.error(kind.failed, extra={"model": name, "error": str(exc)})
+                observe(name, succeeded=False)
                 # Without the reason, which may name a path: a client gets this.
-                return f"model {name} was asleep and could not be opened; see the server's log"
-        self._observer.on_wake(name, succeeded=True)
-        _log.info("awake", extra={"model": name, "version": self.current.version})
+                return f"model {name} {kind.before} and could not be opened; see the server's log"
+        observe(name, succeeded=True)
+        _log.info(kind.done, extra={"model": name, "version": self.current.version})
         return ""
-
-
-async def _warm_up(version: ModelVersion) -> None:
-    """Raise StartupError if the version can't translate."""
-    try:
-        async with asyncio.timeout(_WARM_UP_SECONDS):
-            await version.warm_up()
-    except TimeoutError as exc:
-        raise StartupError(f"its warm-up took over {_WARM_UP_SECONDS:.0f} s") from exc
-    except DragomanError as exc:
-        raise StartupError(f"its warm-up failed: {exc}") from exc

@@ -1,4 +1,4 @@
-"""Opens models in threads that the server does not wait for when it ends."""
+"""Opens models in threads that the server does not wait for when it ends, and tries them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from service.errors import DragomanError, StartupError
 from service.models.lifecycle.interface import ModelVersion
+
+# The warm-up is a few short sentences; a model that takes longer than this hangs.
+_WARM_UP_SECONDS = 60.0
 
 T = TypeVar("T")
 V = TypeVar("V", bound=ModelVersion)
@@ -29,6 +33,17 @@ async def open_version(reopen: Callable[[], V]) -> V:
         loop = asyncio.get_running_loop()
         opened.add_done_callback(lambda done: _close(done, loop))
         raise
+
+
+async def warm_up(version: ModelVersion) -> None:
+    """Let a started version translate something. Raises StartupError if it can't."""
+    try:
+        async with asyncio.timeout(_WARM_UP_SECONDS):
+            await version.warm_up()
+    except TimeoutError as exc:
+        raise StartupError(f"its warm-up took over {_WARM_UP_SECONDS:.0f} s") from exc
+    except DragomanError as exc:
+        raise StartupError(f"its warm-up failed: {exc}") from exc
 
 
 def _started(work: Callable[[], T]) -> concurrent.futures.Future[T]:

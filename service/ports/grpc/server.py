@@ -14,6 +14,7 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.ports.certificates import ServerTls
+    from service.ports.metrics_port import Probes
 
 # Beyond our own calls: each client watches the server's health for as long as it is connected.
 _MAX_OTHER_CALLS = 4096
@@ -23,6 +24,7 @@ MAX_PENDING_SECONDS = ("grpc.server_max_unrequested_time_in_server", 86_400)
 """Longest wait of such a call, in seconds. gRPC would end it with CANCELLED after 30 s, though its
 client has not cancelled it and its deadline has not passed."""
 
+_SILENT = "a front process does not answer"
 
 GrpcServer = AcceptingServer | FrontProcesses
 
@@ -32,13 +34,15 @@ def create_grpc_server(
     interceptor: Interceptor,
     reflection: Reflection,
     num_other_connections: int,
-    tls: ServerTls | None = None,
+    tls: ServerTls | None,
+    probes: Probes,
 ) -> GrpcServer:
     """A gRPC server with reflection only, which listens nowhere yet.
 
     Args:
         num_other_connections: most connections of this process's other ports.
         tls: the server's certificate, for front processes; None for plain text.
+        probes: told if a front process does not answer.
     """
     connections = descriptors.max_connections()
     if settings.front_processes:
@@ -52,7 +56,11 @@ def create_grpc_server(
             settings.log_level,
             settings.log_format,
         )
-        return FrontProcesses(fronts, interceptor.wrapped, tls)
+
+        def show_silent(num_silent: int) -> None:
+            probes.set_not_ready(_SILENT if num_silent else "", "front processes")
+
+        return FrontProcesses(fronts, interceptor.wrapped, tls, show_silent)
     options = _channel_options(settings, connections - num_other_connections, shares_port=False)
     server = AcceptingServer(interceptor.wrapped, options, _max_calls(settings))
     reflection.add_to(server)

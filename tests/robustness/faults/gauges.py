@@ -67,11 +67,24 @@ def model_process(server: int) -> int:
     Raises:
         ProcessLookupError: it has none.
     """
+    return _process_of(server, b"\0service.worker\0", "model's")
+
+
+def front_process(server: int) -> int:
+    """A process that holds connections for the server.
+
+    Raises:
+        ProcessLookupError: it has none.
+    """
+    return _process_of(server, b".front_processes.process\0", "front")
+
+
+def _process_of(server: int, module: bytes, kind: str) -> int:
     for pid in family(server):
         with contextlib.suppress(OSError):
-            if b"\0service.worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if module in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
-    raise ProcessLookupError(f"process {server} has no model's process")
+    raise ProcessLookupError(f"process {server} has no {kind} process")
 
 
 def is_running(pid: int) -> bool:

@@ -19,7 +19,7 @@ from bench.server_process import environment
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from tests.robustness.faults.account import RETRIED_AT_THE_END
-from tests.robustness.faults.gauges import is_running, model_process
+from tests.robustness.faults.gauges import front_process, is_running, model_process
 from tests.robustness.faults.load import CallRefused, account_for, stream, unary
 from tests.robustness.faults.round import (
     FaultRound,
@@ -28,12 +28,15 @@ from tests.robustness.faults.round import (
     Scenario,
     Strike,
     nothing,
+    until_ready,
 )
 from tests.robustness.faults.supervised import eventually
 
-_STALL = ("--stall-seconds", "0.5", "--hang-seconds", "1")
+_STALL = ("--stall-seconds", "1", "--hang-seconds", "1")
 _BURST = 300
 _CONNECTIONS = 400
+# The codes of calls in flight when a model's process ends.
+_UNAVAILABLE = frozenset({"UNAVAILABLE", "503"})
 
 
 @contextmanager
@@ -47,20 +50,36 @@ def _patient(folder: Path) -> Any:
 
 
 @contextmanager
+def _fronts(folder: Path) -> Any:
+    yield FaultSetting(("--front-processes", "2"))
+
+
+@contextmanager
 def _few_files(folder: Path) -> Any:
     yield FaultSetting(open_files=256)
 
 
 async def kill_model(played: FaultRound) -> None:
-    """The server exits with status 1, and its supervisor starts another."""
+    """Another process takes its place: calls in flight are refused, later ones wait."""
     await played.some_time()
+    model = model_process(played.server.pid)
+    os.kill(model, signal.SIGKILL)
+    await eventually(lambda: not is_running(model), "the killed process has ended")
+
+
+async def kill_model_thrice(played: FaultRound) -> None:
+    """At the third time in a minute, the server exits with 1, and its supervisor starts another."""
     server = played.server.pid
-    os.kill(model_process(server), signal.SIGKILL)
+    for number in range(3):
+        if number:
+            await until_ready(played.place)
+        await played.some_time()
+        os.kill(model_process(server), signal.SIGKILL)
     played.must(await played.server.end_of(server) == 1, "the server ends with 1")
 
 
 async def stop_model_briefly(played: FaultRound) -> None:
-    """The stop is shorter than the limit after which the server ends: nothing is lost."""
+    """The stop is shorter than the limit after which the process is killed: nothing is lost."""
     await played.some_time()
     model = model_process(played.server.pid)
     os.kill(model, signal.SIGSTOP)
@@ -69,13 +88,19 @@ async def stop_model_briefly(played: FaultRound) -> None:
 
 
 async def stop_model(played: FaultRound) -> None:
-    """The server exits with status 1 and ends the stopped process."""
+    """The stopped process is killed, and another one takes its place."""
     await played.some_time()
-    server = played.server.pid
-    model = model_process(server)
+    model = model_process(played.server.pid)
     os.kill(model, signal.SIGSTOP)
-    played.must(await played.server.end_of(server) == 1, "the server ends with 1")
     await eventually(lambda: not is_running(model), "the stopped process has ended")
+
+
+async def stop_front(played: FaultRound) -> None:
+    """The stopped process is killed with its connections, and another one takes its place."""
+    await played.some_time()
+    front = front_process(played.server.pid)
+    os.kill(front, signal.SIGSTOP)
+    await eventually(lambda: not is_running(front), "the stopped process has ended")
 
 
 async def kill_server(played: FaultRound) -> None:
@@ -113,7 +138,6 @@ async def burst_and_kill_model(played: FaultRound) -> None:
         await played.some_time(0.05, 0.5)
         os.kill(model_process(server), signal.SIGKILL)
         await asyncio.gather(*calls)
-    await played.server.end_of(server)
 
 
 async def kill_client(played: FaultRound) -> None:
@@ -210,8 +234,7 @@ async def exhaust_descriptors(played: FaultRound) -> None:
 
 async def limit_memory(played: FaultRound) -> None:
     """The model's process gets no more memory for a while, and large requests come."""
-    server = played.server.pid
-    model = model_process(server)
+    model = model_process(played.server.pid)
     pages = int(Path(f"/proc/{model}/statm").read_text(encoding="ascii").split()[0])
     room = played.rng.randrange(0, 64) * 2**20
     resource.prlimit(model, resource.RLIMIT_AS, (pages * 4096 + room, resource.RLIM_INFINITY))
@@ -227,9 +250,6 @@ async def limit_memory(played: FaultRound) -> None:
         resource.prlimit(
             model, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         )
-    await asyncio.sleep(0.5)  # the server notices if its model's process has ended
-    if not is_running(model):
-        await played.server.end_of(server)
 
 
 def _with_restart(name: str, what: str, strike: Strike, prepare: Preparation = nothing) -> Scenario:
@@ -238,7 +258,12 @@ def _with_restart(name: str, what: str, strike: Strike, prepare: Preparation = n
 
 
 PROCESS_SCENARIOS = (
-    _with_restart("model-killed", "the model's process is killed", kill_model),
+    Scenario("model-killed", "the model's process is killed", kill_model, nothing, _UNAVAILABLE),
+    _with_restart(
+        "model-killed-thrice",
+        "the model's process is killed three times in a minute",
+        kill_model_thrice,
+    ),
     Scenario(
         "model-stopped-briefly",
         "the model's process is stopped, and goes on",
@@ -246,15 +271,17 @@ PROCESS_SCENARIOS = (
         _patient,
         lost=False,
     ),
-    _with_restart("model-hangs", "the model's process stops for good", stop_model, _watched),
+    Scenario("model-hangs", "the model's process stops for good", stop_model, _watched),
+    Scenario("front-hangs", "one of two front processes stops for good", stop_front, _fronts),
     _with_restart("server-killed", "the server is killed", kill_server),
     _with_restart(
         "server-terminated", "the server gets SIGTERM and is started again", terminate_server
     ),
-    _with_restart(
+    Scenario(
         "burst-and-model-killed",
         f"{_BURST} calls come at once, and the model's process is killed",
         burst_and_kill_model,
+        nothing,
     ),
     Scenario("client-killed", "a client with 20 streams is killed", kill_client, nothing),
     Scenario("calls-cancelled", "clients cancel their calls", cancel_calls, nothing, lost=False),
@@ -272,5 +299,7 @@ PROCESS_SCENARIOS = (
         exhaust_descriptors,
         _few_files,
     ),
-    _with_restart("memory-limited", "the model's process gets at most 64 MiB more", limit_memory),
+    Scenario(
+        "memory-limited", "the model's process gets at most 64 MiB more", limit_memory, nothing
+    ),
 )

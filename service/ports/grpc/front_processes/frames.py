@@ -54,6 +54,10 @@ class FrameKind(enum.IntEnum):
     """From it: gRPC has taken messages of a stream (number: their bytes)."""
     SENT = 12
     """From it: an answer has left, or never will."""
+    PING = 13
+    """To it: answer with PONG at once."""
+    PONG = 14
+    """From it: its event loop runs."""
 
 
 class Frame(NamedTuple):

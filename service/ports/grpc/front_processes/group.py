@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from service.engine.interface import EngineProgress
+from service.engine.watchdog import StallDetector
 from service.errors import StartupError
 from service.ports.grpc.binding import reserve
 from service.ports.grpc.front_processes.calls import FrontCalls
@@ -34,6 +36,8 @@ _OPEN_SECONDS = 60.0  # Python and gRPC are imported, on a busy machine
 _RESTART_SECONDS = 1.0  # between two starts of a process that keeps ending
 _CERTIFICATE_SECONDS = 1.0  # between two looks at the files, as in `service.ports.certificates`
 _END_SECONDS = 1.0  # from the end of its calls to the end of a process
+# Time without a sign of life after which a process counts as silent, and then until it is killed.
+_SILENT_SECONDS, _HANG_SECONDS = 2.0, 4.0
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +80,8 @@ class FrontProcess:
         self.started_at = started_at
         self._process = process
         self._calls = FrontCalls(handlers)
+        self._heartbeat = StallDetector(_SILENT_SECONDS, _HANG_SECONDS)
+        self._num_pongs = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -114,6 +120,31 @@ class FrontProcess:
         """The process's id."""
         return self._process.pid
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the process runs, and has not answered pings for some time."""
+        return self._heartbeat.is_stalled and not self.ended.is_set()
+
+    def check(self, now: float) -> None:
+        """Ask the process for a sign of life, or kill it if it has given none for too long.
+
+        Args:
+            now: time of the event loop.
+        """
+        if self.ended.is_set():
+            return
+        was_silent = self.is_silent
+        self._heartbeat.check(EngineProgress(self._num_pongs), now)
+        if self.is_silent and not was_silent:
+            _log.error("a front process does not answer", extra={"pid": self.pid})
+        elif was_silent and not self.is_silent:
+            _log.warning("a front process answers again", extra={"pid": self.pid})
+        if self._heartbeat.is_hung:
+            _log.error("a front process hangs: it is killed", extra={"pid": self.pid})
+            self._process.kill()
+        else:
+            self.send(Frame(FrameKind.PING))
+
     def send(self, frame: Frame) -> None:
         """Send a frame."""
         self._calls.connection.send(frame)
@@ -132,6 +163,8 @@ class FrontProcess:
             self._opened.set_result(None)
         elif frame.kind == FrameKind.FAILED:
             self._opened.set_exception(StartupError(frame.fields[0].decode()))
+        elif frame.kind == FrameKind.PONG:
+            self._num_pongs += 1
         else:
             self._calls.take(frame)
 
@@ -145,11 +178,13 @@ class FrontProcess:
 class FrontProcesses:
     """A gRPC server whose connections are in other processes. Methods are added before the start.
 
-    A process that dies takes its connections along, and another one is started in its place.
+    A process that dies takes its connections along, and another one is started in its place. One
+    that gives no sign of life (it is stopped, or hangs) is killed.
 
     Args:
         wrap: wraps the handler of each method, as of `AcceptingServer`.
         tls: the server's certificate; None for plain text.
+        on_silence: called with the number of processes that give no sign of life when it changes.
     """
 
     def __init__(
@@ -157,6 +192,7 @@ class FrontProcesses:
         settings: FrontSettings,
         wrap: Callable[[str, str, Any], Any],
         tls: ServerTls | None = None,
+        on_silence: Callable[[int], None] = lambda num_silent: None,
     ) -> None:
         self._settings = settings
         self._wrap = wrap
@@ -168,6 +204,8 @@ class FrontProcesses:
         self._reserved: socket.socket | None = None
         self._fronts: list[FrontProcess] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._on_silence = on_silence
+        self._watching: asyncio.Task[None] | None = None  # also while the processes stop
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
         """Do nothing: generated code registers the same methods by name too."""
@@ -214,6 +252,7 @@ class FrontProcesses:
         if self._tls is not None:
             keeping.append(self._watch_certificate())
         self._tasks = [asyncio.create_task(work) for work in keeping]
+        self._watching = asyncio.create_task(self._watch())
 
     async def stop(self, grace: float | None) -> None:
         """Accept no more calls, and wait for those in progress, within `grace` seconds.
@@ -232,6 +271,8 @@ class FrontProcesses:
             finally:
                 for end in ending:
                     end.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         fronts, self._fronts = self._fronts, []
         await asyncio.gather(*(front.kill() for front in fronts))
         if self._reserved is not None:
@@ -277,6 +318,19 @@ class FrontProcesses:
             self._fronts[place] = started
             if self._material is not None and self._material is not material:
                 started.send(_certificate(self._material))  # it came while the process started
+
+    async def _watch(self) -> None:
+        """Check periodically that all processes answer. Never returns."""
+        clock, before = asyncio.get_running_loop().time, 0
+        interval = StallDetector(_SILENT_SECONDS, _HANG_SECONDS).interval
+        while True:
+            for front in self._fronts:
+                front.check(clock())
+            num_silent = sum(front.is_silent for front in self._fronts)
+            if num_silent != before:
+                self._on_silence(num_silent)
+            before = num_silent
+            await asyncio.sleep(interval)
 
     async def _watch_certificate(self) -> None:
         """Pass a new certificate on. Never returns."""

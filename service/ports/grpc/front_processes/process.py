@@ -208,6 +208,8 @@ class ForwardingServer:
         """Handle a frame from the server."""
         if frame.kind in (FrameKind.ANSWER, FrameKind.MESSAGE, FrameKind.STATUS):
             self._forwarder.take(frame)
+        elif frame.kind == FrameKind.PING:
+            self.connection.send(Frame(FrameKind.PONG))
         elif frame.kind == FrameKind.CERTIFICATE:
             chain, key, authorities = frame.fields
             self._certificate = grpc.ssl_server_certificate_configuration(

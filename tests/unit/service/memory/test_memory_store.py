@@ -330,7 +330,7 @@ async def test_cleaning_goes_on_after_a_failure(
         await store.add("a", "m", [german("A dog.", "Hund.")])
         with monkeypatch.context() as broken:
 
-            def full(*arguments: object) -> int:
+            def full(*arguments: object, **named: object) -> int:
                 error = sqlite3.OperationalError("disk I/O error")
                 error.sqlite_errorcode = sqlite3.SQLITE_IOERR
                 raise error
@@ -342,12 +342,3 @@ async def test_cleaning_goes_on_after_a_failure(
         with contextlib.closing(sqlite3.connect(tmp_path / "memories.db")) as other:
             while other.execute("SELECT count(*) FROM pairs").fetchone() != (0,):
                 await asyncio.sleep(0.001)
-
-
-def test_a_transaction_is_bounded_by_characters() -> None:
-    long = [german(n * 1000 * "a", "b") for n in range(1, 5)]
-    batches = list(memory_store._batches(100 * long))
-    assert [pair for batch in batches for pair in batch] == 100 * long
-    assert all(sum(len(p.source) + len(p.target) for p in batch) <= 100_000 for batch in batches)
-    short = 1200 * [german("a", "b")]
-    assert [len(batch) for batch in memory_store._batches(short)] == [500, 500, 200]

@@ -21,6 +21,7 @@ from service.errors import (
 )
 from service.models.lifecycle.interface import LifecycleObserver, ModelState
 from service.models.lifecycle.model_lifecycle import ModelLifecycle
+from tests.clock import Clock
 from tests.fake_versions import FakeVersion, Place, Places, state_of
 
 Lifecycle = ModelLifecycle[FakeVersion]
@@ -29,10 +30,13 @@ A, B = Path("/0"), Path("/1")
 
 @contextlib.asynccontextmanager
 async def serving(
-    places: Places, observer: LifecycleObserver | None = None, open_seconds: float = 600
+    places: Places,
+    observer: LifecycleObserver | None = None,
+    open_seconds: float = 600,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Lifecycle]:
     """A model that serves the first place; at the end, no engine may be left."""
-    lifecycle = Lifecycle(places.first(), observer, open_seconds)
+    lifecycle = Lifecycle(places.first(), observer, open_seconds, clock or Clock())
     await lifecycle.start()
     try:
         yield lifecycle
@@ -219,13 +223,14 @@ async def test_only_the_end_of_an_engine_that_serves_is_a_failure() -> None:
         ended = asyncio.ensure_future(lifecycle.wait_until_ended())
         with await lifecycle.lease() as old:
             await lifecycle.replace(B, 60)
-            old.engine.abandon()
+            old.die()
         await lifecycle.wait_until_drained()
+        places.opened[1].has_own_process = False  # so that it can't be restarted
         assert not ended.done()
         lifecycle.abandon()
         await ended
         assert lifecycle.has_failed
-        places.opened[0].runner.closed = places.opened[1].runner.closed = True  # left behind
+        places.opened[1].runner.closed = True  # left behind
 
 
 async def test_a_version_that_was_replaced_is_forgotten() -> None:
@@ -326,7 +331,7 @@ async def test_calls_that_wait_end_as_unavailable_when_the_server_stops() -> Non
 # --- anything, in any order ----------------------------------------------------------------------
 
 operations = st.lists(
-    st.sampled_from(["call", "end", "replace", "bad", "sleep", "two at once"]), max_size=25
+    st.sampled_from(["call", "end", "replace", "bad", "sleep", "two at once", "die"]), max_size=25
 )
 
 
@@ -334,7 +339,8 @@ operations = st.lists(
 @given(operations)
 async def test_whatever_happens_each_call_keeps_a_version_that_runs(operations: list[str]) -> None:
     places = Places(Place("1"), Place("2"), Place("bad", error=StartupError("bad")))
-    async with serving(places) as lifecycle, contextlib.AsyncExitStack() as calls:
+    clock = Clock()
+    async with serving(places, clock=clock) as lifecycle, contextlib.AsyncExitStack() as calls:
         held: list[FakeVersion] = []
         for operation in operations:
             match operation:
@@ -358,6 +364,14 @@ async def test_whatever_happens_each_call_keeps_a_version_that_runs(operations: 
                 case "two at once":
                     leases = await asyncio.gather(lifecycle.lease(), lifecycle.lease())
                     held += [calls.enter_context(lease) for lease in leases]
+                case "die" if state_of(lifecycle) == "serving":
+                    dead = lifecycle.current
+                    dead.die()
+                    held = [version for version in held if version is not dead]
+                    clock.now += 60
+                    while state_of(lifecycle) == "serving":
+                        await asyncio.sleep(0)
+                    assert await version_of_a_call(lifecycle) == dead.version
             assert all(version.engine.is_serving for version in held)
             assert len({id(version) for version in places.running}) <= 2
             assert not lifecycle.has_failed

@@ -25,7 +25,7 @@ from service.errors import (
     ResourceExhaustedError,
 )
 from service.translation.options import TranslateOptions
-from service.translation.results import TextResult
+from service.translation.results import TextResult, untranslated
 from service.translation.translator import StreamDelta
 from tests.fake_runner import FakeRunner, Script
 from tests.unit.service.translation.pivots import TEXT, Leg, idle, pivoting, streamed
@@ -99,6 +99,9 @@ async def test_a_model_that_writes_no_word_reads_the_sentence_with_a_capital(
             deltas, summary = await streamed(legs.translator, text)
             assert deltas == summary.text == result.text == text.replace("on", written)
             assert len(result.links) == (2 if "-" in text else 1) + text.endswith("\n")
+            # A sentence that stands there as it is has a warning.
+            kept = [untranslated("on")] if written == "on" else []
+            assert list(result.warnings) == list(summary.warnings) == kept
 
 
 async def test_the_second_model_reads_what_the_first_one_wrote(tokenizer: Tokenizer) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -35,13 +35,15 @@ from tests.client_errors import status_error_of
 SETTINGS = FrontSettings(1, [("grpc.so_reuseport", 1)], 8, [], 1, 30.0, "info", "json")
 
 
-def echoing() -> FrontProcesses:
+def echoing(on_silence: Callable[[int], None] = lambda num_silent: None) -> FrontProcesses:
     """A server in a front process, with a method that answers with its request."""
 
     async def answer(data: bytes, context: object) -> bytes:
         return data
 
-    server = FrontProcesses(SETTINGS, lambda service, method, handler: handler)
+    server = FrontProcesses(
+        SETTINGS, lambda service, method, handler: handler, on_silence=on_silence
+    )
     handler: Any = grpc.unary_unary_rpc_method_handler(answer, response_serializer=bytes)
     server.add_registered_method_handlers("Service", {"Echo": handler})
     return server
@@ -82,6 +84,10 @@ class FrontWithoutProcess:
         self.ended = asyncio.Event()
         self.started_at = 0.0
         self.pid = 1
+        self.is_silent = False
+
+    def check(self, now: float) -> None:
+        pass
 
     def send(self, frame: Frame) -> None:
         self.frames.append(frame)
