@@ -52,12 +52,15 @@ class MarianNetwork:
         self.output_alpha = float(self.numbers[output].item()) / self.multipliers[output]
 
     def translate(self, source: Sequence[int], most: int) -> list[int]:
-        """Token ids of a translation without EOS, of at most `most` tokens."""
+        """Token ids of a translation without EOS, of at most `most` tokens.
+
+        `lead` is the smallest lead of its tokens over the second best, in nats.
+        """
         x = self.embedded("Wemb" if self.target == "Wemb" else "encoder_Wemb", source, 0)
         for layer in (f"encoder_l{i + 1}" for i in range(self.encoder_depth)):
             x = self.normed(x + self.attended(f"{layer}_self", x, x), f"{layer}_self_Wo_ln")
             x = self.normed(x + self.fed(layer, x), f"{layer}_ffn_ffn_ln")
-        memory, found = x, list[int]()
+        memory, found, self.lead = x, list[int](), np.inf
         states = [np.zeros(memory.shape[1]) for _ in range(self.depth)]
         while len(found) < most:
             y = self.embedded(self.target, found[-1:], len(found))
@@ -73,6 +76,8 @@ class MarianNetwork:
             logits = inputs @ self.numbers[self.target].T / scale
             logits = (logits + self.numbers["decoder_ff_logit_out_b"])[0]
             logits[UNK] = -np.inf
+            second, first = np.partition(logits, -2)[-2:]
+            self.lead = min(self.lead, float(first - second))
             if (best := int(logits.argmax())) == EOS:
                 break
             found.append(best)

@@ -48,9 +48,9 @@ def places(runner: OnnxRunner) -> list[tuple[int, int]]:
 
 
 def test_the_longest_texts_and_widest_beams_wait_and_take_no_more(bundle: Bundle) -> None:
-    computed = cache_shape(
-        bundle, RunnerLimits(MAX_ROWS, LONGEST, LONGEST, bundle.top_k, bundle.config.vocab_size)
-    ).num_bytes
+    vocab_size = bundle.config.vocab_size
+    limits = RunnerLimits(MAX_ROWS, LONGEST, LONGEST, bundle.top_k, vocab_size, MAX_ROWS)
+    computed = cache_shape(bundle, limits).num_bytes
     runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
     before = places(runner)
     assert runner.cache_bytes == computed == sum(num_bytes for _, num_bytes in before)
