@@ -82,6 +82,7 @@ class FrontProcess:
         self._calls = FrontCalls(handlers)
         self._heartbeat = StallDetector(_SILENT_SECONDS, _HANG_SECONDS)
         self._num_pongs = 0
+        self._is_killed = False
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -131,7 +132,7 @@ class FrontProcess:
         Args:
             now: time of the event loop.
         """
-        if self.ended.is_set():
+        if self.ended.is_set() or self._is_killed:
             return
         was_silent = self.is_silent
         self._heartbeat.check(EngineProgress(self._num_pongs), now)
@@ -141,6 +142,7 @@ class FrontProcess:
             _log.warning("a front process answers again", extra={"pid": self.pid})
         if self._heartbeat.is_hung:
             _log.error("a front process hangs: it is killed", extra={"pid": self.pid})
+            self._is_killed = True
             self._process.kill()
         else:
             self.send(Frame(FrameKind.PING))
