@@ -35,7 +35,7 @@ _LEAST_LETTERS_OF_A_REMNANT = 5
 
 
 @dataclass(frozen=True)
-class Sentence:
+class DomainSentence:
     """A sentence of a domain.
 
     Args:
@@ -88,19 +88,21 @@ def folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def read_domains(folder: Path = FOLDER) -> dict[str, list[Sentence]]:
+def read_domains(folder: Path = FOLDER) -> dict[str, list[DomainSentence]]:
     """The sentences of each domain, by its name, in the order of the file."""
     domains = {}
     for path in sorted(folder.glob("*.toml")):
         found = tomllib.loads(path.read_text(encoding="utf-8"))["sentence"]
         domains[path.stem] = [
-            Sentence(**{key: value if key == "en" else tuple(value) for key, value in one.items()})
+            DomainSentence(
+                **{key: value if key == "en" else tuple(value) for key, value in one.items()}
+            )
             for one in found
         ]
     return domains
 
 
-def half(sentences: Sequence[Sentence], name: str) -> list[Sentence]:
+def half(sentences: Sequence[DomainSentence], name: str) -> list[DomainSentence]:
     """The sentences of a domain that belong to one of `HALVES`: every second one."""
     return list(sentences[HALVES.index(name) :: 2])
 

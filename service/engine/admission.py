@@ -243,9 +243,8 @@ class AdmissionController:
 
     def _finds_rows(self, request: GenerationRequest) -> bool:
         """Whether a request has rows at once, whatever others have beyond their shares."""
-        queue = self._queue
-        fits = queue.num_small_rows + request.num_rows <= self._max_rows
-        return self._pauses_rows and fits and queue.is_small(request)
+        fits = self._queue.num_small_rows + request.num_rows <= self._max_rows
+        return self._pauses_rows and fits and self._queue.is_small(request)
 
     def _is_within_part(self, request: GenerationRequest, share: float) -> bool:
         """Whether the client's share has room for the request's `client_id`."""
@@ -351,9 +350,8 @@ class AdmissionController:
         """Expected wait for rows of a request that arrives now, in seconds; 0 for a score."""
         queue, latency = self._queue, self._latency
         num_rows = request.num_rows
-        if not num_rows or queue.num_rows_inside + num_rows <= self._max_rows:
-            return 0.0
-        if self._finds_rows(request):
+        fits = queue.num_rows_inside + num_rows <= self._max_rows
+        if not num_rows or fits or self._finds_rows(request):
             return 0.0
         free = self._max_rows - queue.num_rows_running
         ahead = queue.ahead(request) - free * latency.mean_steps

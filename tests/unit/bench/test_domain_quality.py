@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.domain_quality import HALVES, Sentence, folded, half, read_domains, table
+from bench.domain_quality import HALVES, DomainSentence, folded, half, read_domains, table
 
 DOMAINS = read_domains()
 SENTENCES = [one for sentences in DOMAINS.values() for one in sentences]
@@ -22,10 +22,12 @@ def test_each_sentence_has_two_translations_or_more():
 
 
 @pytest.mark.parametrize("sentence", SENTENCES, ids=lambda one: one.en)
-def test_the_checks_accept_every_reference(sentence: Sentence):
+def test_the_checks_accept_every_reference(sentence: DomainSentence):
     for text in sentence.de:
         # The checks, not the comparison with the references, accept it.
-        unlisted = Sentence(sentence.en, tuple(f"{t} !" for t in sentence.de), *checks(sentence))
+        unlisted = DomainSentence(
+            sentence.en, tuple(f"{t} !" for t in sentence.de), *checks(sentence)
+        )
         assert unlisted.is_right(text), text
 
 
@@ -48,7 +50,7 @@ def test_the_checks_refuse_the_source_and_a_translation_without_an_end():
         assert not one.is_right(" ".join([one.de[0]] * 3))
 
 
-SENTENCE = Sentence(
+SENTENCE = DomainSentence(
     "The old farmer sold his house.",
     ("Der alte Bauer verkaufte sein Haus.", "Der alte Landwirt hat sein Haus verkauft."),
     (r"bauer|landwirt", r"\balte\b", r"verkauf", r"haus"),
@@ -84,5 +86,5 @@ def test_the_table_has_a_row_for_each_domain_and_one_for_all():
     ]
 
 
-def checks(sentence: Sentence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def checks(sentence: DomainSentence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return sentence.needs, sentence.never
