@@ -90,13 +90,11 @@ def folded(text: str) -> str:
 
 def read_domains(folder: Path = FOLDER) -> dict[str, list[DomainSentence]]:
     """The sentences of each domain, by its name, in the order of the file."""
-    domains = {}
+    domains: dict[str, list[DomainSentence]] = {}
     for path in sorted(folder.glob("*.toml")):
         found = tomllib.loads(path.read_text(encoding="utf-8"))["sentence"]
         domains[path.stem] = [
-            DomainSentence(
-                **{key: value if key == "en" else tuple(value) for key, value in one.items()}
-            )
+            DomainSentence(one.pop("en"), **{key: tuple(value) for key, value in one.items()})
             for one in found
         ]
     return domains

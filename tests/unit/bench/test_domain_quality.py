@@ -8,7 +8,7 @@ DOMAINS = read_domains()
 SENTENCES = [one for sentences in DOMAINS.values() for one in sentences]
 
 
-def test_there_are_fifty_sentences_in_each_of_eight_domains_and_half_of_them_judge():
+def test_there_are_fifty_sentences_in_each_of_eight_domains_and_half_of_them_judge() -> None:
     assert [len(sentences) for sentences in DOMAINS.values()] == [50] * 8
     assert len({one.en for one in SENTENCES}) == 400
     for sentences in DOMAINS.values():
@@ -17,12 +17,12 @@ def test_there_are_fifty_sentences_in_each_of_eight_domains_and_half_of_them_jud
         assert [one for pair in zip(choose, judge, strict=True) for one in pair] == sentences
 
 
-def test_each_sentence_has_two_translations_or_more():
+def test_each_sentence_has_two_translations_or_more() -> None:
     assert all(len({folded(text) for text in one.de}) >= 2 for one in SENTENCES)
 
 
 @pytest.mark.parametrize("sentence", SENTENCES, ids=lambda one: one.en)
-def test_the_checks_accept_every_reference(sentence: DomainSentence):
+def test_the_checks_accept_every_reference(sentence: DomainSentence) -> None:
     for text in sentence.de:
         # The checks, not the comparison with the references, accept it.
         unlisted = DomainSentence(
@@ -31,7 +31,7 @@ def test_the_checks_accept_every_reference(sentence: DomainSentence):
         assert unlisted.is_right(text), text
 
 
-def test_the_checks_refuse_the_references_of_all_other_sentences():
+def test_the_checks_refuse_the_references_of_all_other_sentences() -> None:
     accepted = [
         (one.en, text)
         for one in SENTENCES
@@ -43,7 +43,7 @@ def test_the_checks_refuse_the_references_of_all_other_sentences():
     assert accepted == []
 
 
-def test_the_checks_refuse_the_source_and_a_translation_without_an_end():
+def test_the_checks_refuse_the_source_and_a_translation_without_an_end() -> None:
     for one in SENTENCES:
         assert not one.is_right(one.en)
         assert not one.is_right("")
@@ -70,11 +70,11 @@ SENTENCE = DomainSentence(
         ("Bauer alte Haus, " + "er verkaufte es und auch " * 4, False),
     ],
 )
-def test_a_translation_is_right_if_it_says_the_same(translation: str, is_right: bool):
+def test_a_translation_is_right_if_it_says_the_same(translation: str, is_right: bool) -> None:
     assert SENTENCE.is_right(translation) is is_right
 
 
-def test_the_table_has_a_row_for_each_domain_and_one_for_all():
+def test_the_table_has_a_row_for_each_domain_and_one_for_all() -> None:
     right = {
         "law": {"choose": [True, False], "judge": [True]},
         "news": {"choose": [True], "judge": [False]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def predicted(model: Transformer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "marian", "learned"])
-def test_the_wider_network_computes_nearly_the_same(positions: str) -> None:
+def test_the_wider_network_computes_nearly_the_same(positions: Any) -> None:
     before = network(positions=positions)
     after = widened(before, 192)
     assert dataclasses.replace(
@@ -76,11 +77,14 @@ def test_training_reaches_the_new_rows_of_every_matrix() -> None:
     after = widened(network(), 192).train()
     for _ in range(3):  # what reads a column learns after what writes it
         after.zero_grad()
-        F.cross_entropy(after(SOURCES, TARGETS).transpose(1, 2), TARGETS).backward()
+        loss: Any = F.cross_entropy(after(SOURCES, TARGETS).transpose(1, 2), TARGETS)
+        loss.backward()
         with torch.no_grad():
             for parameter in after.parameters():
-                parameter -= 0.1 * parameter.grad
+                assert parameter.grad is not None
+                parameter.sub_(0.1 * parameter.grad)
     for name, parameter in after.named_parameters():
+        assert parameter.grad is not None
         rows = parameter.grad.flatten(1).abs().sum(dim=1) if parameter.dim() > 1 else None
         if rows is not None and "embedding" not in name and "positions" not in name:
             assert (rows > 0).float().mean() > 0.8, name  # a ReLU may be idle for so short a text
