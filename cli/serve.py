@@ -130,6 +130,6 @@ def _serve(settings: Settings) -> NoReturn:
         garbage.look_less()
         return registry
 
-    # What is here now need not be looked at again while the event loop runs.
+    # The objects so far need not be looked at again while the event loop runs.
     garbage.look_less()
     process.run(lambda: Server(settings, load, metrics))

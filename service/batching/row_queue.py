@@ -27,7 +27,7 @@ class RowQueue:
 
     Attributes:
         shares: rows that requests have taken.
-        background: as given.
+        background: time of background requests; None if they need not wait for it.
     """
 
     def __init__(

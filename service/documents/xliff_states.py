@@ -1,4 +1,4 @@
-"""What translation programs note in XLIFF files of their own.
+"""States of segments that translation programs write into XLIFF files.
 
 SDL Trados lists the segments of a unit in its `seg-defs`; memoQ and Memsource have attributes of
 units. All of these are in namespaces of their own.

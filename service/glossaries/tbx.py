@@ -150,7 +150,7 @@ def _directions(
 
 
 def _status(group: _Element) -> str:
-    """What a term base says of a term, by an attribute (`style="dca"`) or an element of its own."""
+    """The status of a term, by an attribute (`style="dca"`) or an element of its own."""
     for note in group.iter():
         name = _name(note)
         if name in (_STATUS, "termStatus") or (name == "termNote" and note.get("type") == _STATUS):
