@@ -40,14 +40,14 @@ async def test_a_process_that_is_stopped_is_told_of_and_replaced(
             assert await call(b"text", wait_for_ready=True) == b"text"
         while silent[-1]:
             await asyncio.sleep(0.01)
-        assert silent[:2] == [1, 0]
+        assert 1 in silent
     finally:
         await server.stop(None)
     told = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
-    assert [(each["msg"], each["pid"]) for each in told[:3]] == [
-        ("a front process does not answer", stopped),
-        ("a front process hangs: it is killed", stopped),
-        ("a front process ended; its calls are cancelled", stopped),
+    assert [each["msg"] for each in told if each.get("pid") == stopped][-3:] == [
+        "a front process does not answer",
+        "a front process hangs: it is killed",
+        "a front process ended; its calls are cancelled",
     ]
 
 
@@ -77,11 +77,11 @@ async def test_a_process_that_is_stopped_briefly_keeps_its_connections(
             [stopped] = server.pids
             os.kill(stopped, signal.SIGSTOP)
             answer = asyncio.ensure_future(call(b"text"))
-            while silent != [1]:
+            while silent[-1:] != [1]:
                 await asyncio.sleep(0.01)
             os.kill(stopped, signal.SIGCONT)
             assert await answer == b"text"
-            while silent != [1, 0]:
+            while silent[-1]:
                 await asyncio.sleep(0.01)
             assert server.pids == [stopped]
     finally:
