@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -63,14 +65,14 @@ async def test_a_killed_job_goes_on_with_models_in_its_own_process(
     assert (await done("batch", *command))[1] == f"{output}: is complete already\n"
 
 
-async def test_a_job_ends_on_sigterm_and_when_its_model_dies(
+async def test_a_job_ends_on_sigterm_and_goes_on_when_its_model_dies(
     source: Path, bundle_path: Path, tmp_path: Path
 ) -> None:
-    source.write_text(source.read_text() * 50)
+    source.write_text("".join(f"{row} {index}\n" for index, row in enumerate(ROWS * 15)))
     command = (source, "--output", tmp_path / "out.txt", "--bundle", bundle_path)
-    for ends, status, message in (
-        (lambda process: process.terminate(), 128 + 15, ""),
-        (lambda process: os.kill(worker_of(process.pid), 9), 1, "a model stopped working"),
+    for ends, status in (
+        (lambda process: process.terminate(), 128 + 15),
+        (lambda process: os.kill(worker_of(process.pid), 9), 0),
     ):
         process = await dragoman("batch", *command, "--part-rows", "20", stderr=-1)
         before = done_parts(tmp_path)
@@ -79,8 +81,29 @@ async def test_a_job_ends_on_sigterm_and_when_its_model_dies(
         ends(process)
         _, errors = await process.communicate()
         assert process.returncode == status, errors
-        assert message in errors.decode()
         assert b"Traceback" not in errors
+    assert (tmp_path / "out.txt").read_bytes().count(b"\n") == 15 * len(ROWS)
+
+
+async def test_a_job_ends_when_its_model_dies_again_and_again(
+    source: Path, bundle_path: Path, tmp_path: Path
+) -> None:
+    source.write_text("".join(f"{row} {index}\n" for index, row in enumerate(ROWS * 15)))
+    command = (source, "--output", tmp_path / "out.txt", "--bundle", bundle_path)
+    process = await dragoman("batch", *command, "--part-rows", "20", stderr=-1)
+    while not done_parts(tmp_path) and process.returncode is None:
+        await asyncio.sleep(0.01)
+    ended = asyncio.create_task(process.communicate())
+    killed: set[int] = set()
+    while not ended.done():
+        for worker in workers_of(process.pid) - killed:
+            killed.add(worker)
+            os.kill(worker, signal.SIGKILL)
+        await asyncio.sleep(0.01)
+    _, errors = await ended
+    assert process.returncode == 1, errors
+    assert b"a model stopped working" in errors
+    assert b"Traceback" not in errors
 
 
 def done_parts(folder: Path) -> int:
@@ -90,10 +113,18 @@ def done_parts(folder: Path) -> int:
 
 def worker_of(pid: int) -> int:
     """The process of the model among the descendants of a process."""
+    (worker,) = workers_of(pid)
+    return worker
+
+
+def workers_of(pid: int) -> set[int]:
+    """The processes of models among the descendants of a process."""
+    found = set()
     for child in descendants(pid):
-        if b"service.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return child
-    raise AssertionError("no process of a model")
+        with contextlib.suppress(FileNotFoundError):
+            if b"service.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.add(child)
+    return found
 
 
 @pytest.mark.parametrize(
