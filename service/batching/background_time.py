@@ -1,8 +1,8 @@
 """The time that background requests take, beside the others' (`service.batching.row_shares`).
 
-Time is measured roughly, without a clock, in rows that step; an encode takes one for each token.
-What the others take earns the background its part; it may run while it has earned more than it
-took.
+Time is measured roughly, without a clock, in rows that step. What the others take earns the
+background its part; it may run while it has earned more than it took. Its encodes take one for each
+token. The others' encodes earn nothing: they mostly run beside steps, on another core.
 """
 
 from __future__ import annotations

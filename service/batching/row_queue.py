@@ -57,12 +57,7 @@ class RowQueue:
 
     def begin(self) -> None:
         """Begin an iteration: find out which part of the time is the background's."""
-        if self.background is not None:
-            is_used = self.shares.num_background or len(self._aside)
-            self.background.begin(
-                self.shares.background_part if is_used else 0.0,
-                others_run=self.shares.num_rows > self.shares.num_background,
-            )
+        self._begin(is_used=bool(self.shares.num_background or len(self._aside)))
 
     def push(self, entry: RequestEntry) -> None:
         """Add a request behind the others of its flow."""
@@ -93,9 +88,8 @@ class RowQueue:
         else:
             self._waiting.take()
         self.shares.take(entry)
-        if (background := self.background) is not None:
-            spent = background.spend if entry.is_background else background.earn
-            spent(entry.num_encoded_tokens)
+        if self.background is not None and entry.is_background:
+            self.background.spend(entry.num_encoded_tokens)
         return entry
 
     def release(self, entry: RequestEntry) -> None:
@@ -115,11 +109,19 @@ class RowQueue:
         """Charge the steps that a translation took in addition to its estimated work."""
         self._waiting.settle(entry)
 
+    def _begin(self, *, is_used: bool) -> None:
+        if self.background is not None:
+            self.background.begin(
+                self.shares.background_part if is_used else 0.0,
+                others_run=self.shares.num_rows > self.shares.num_background,
+            )
+
     def _takes_its_turn(self, entry: RequestEntry) -> bool:
         """Whether a request is within its sender's share, or has room beyond it; marks it."""
         entry.is_background = self.shares.is_beyond_share(entry)
         if not entry.is_background:
             return True
+        self._begin(is_used=True)  # it has no part before its first request
         if self.background is not None and not self.background.may_run:
             return False
         return entry.num_rows <= self.shares.room(entry) and self._fits(entry)

@@ -12,6 +12,7 @@ from service.batching.row_shares import RowShares
 from service.batching.scheduler import Scheduler
 from service.domain.plan import RunnerLimits
 from service.domain.requests import SearchOptions
+from service.errors import RequestCancelledError
 from tests.fake_runner import FakeRunner, encoded_source
 from tests.searches import entries_of, search
 from tests.unit.service.batching.entries import make_entry
@@ -131,6 +132,14 @@ def test_whatever_one_sends_others_have_rows_and_time(
         others = [lane.send(f"other {n}", 1) for n in range(num_others)]
         lane.step(10 + 4)
         assert all(map(lane.is_done, others))
+
+
+def test_a_wide_beam_does_not_wait_for_a_sender_that_has_left() -> None:
+    lane = Lane(PAUSING)
+    [gone] = lane.send("other", 1)
+    lane.scheduler.cancel(gone, RequestCancelledError("no more"), 0.0)
+    lane.send("one", 1, beam_size=MAX_ROWS)
+    assert lane.scheduler.can_encode
 
 
 def test_beside_many_others_wide_beams_take_an_eighth_of_the_time() -> None:
