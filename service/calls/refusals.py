@@ -19,9 +19,9 @@ from service.engine.quota import Quota
 
 # Refusals that a client gets at once, and how many follow in each second.
 AT_ONCE = 100
-PER_SECOND = 100.0
+PER_SECOND = 25.0
 MAX_SECONDS = 10.0
-"""The longest time that a refusal is held back. A client that repeats up to 1,000 calls at once is
+"""The longest time that a refusal is held back. A client that repeats up to 250 calls at once is
 held to the rate."""
 # Of this, at random, where the rate would take longer: calls that came together, and would come
 # together again, are spread.
