@@ -121,7 +121,8 @@ class EncodeQueue:
             return False
         if min(len(self._waiting), self._num_free()) >= _GATHERED_SOURCES:
             return len(self._batches) < self._max_batches
-        is_loaded = self._waiting.shares.num_rows >= _LOADED_ROWS
+        shares = self._waiting.shares
+        is_loaded = shares.num_rows - shares.num_background >= _LOADED_ROWS
         return not (self._batches or (is_loaded and self._num_steps < _GATHERING_STEPS))
 
     def _fits(self) -> bool:

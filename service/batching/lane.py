@@ -103,6 +103,12 @@ class Lane:
             return in_use.background + entry.num_rows <= self.max_paused_rows
         return in_use.total - in_use.background + entry.num_rows <= self.max_rows
 
+    def is_paused(self, background: BackgroundTime | None) -> bool:
+        """Whether all its rows are in the background, and it is not their time."""
+        if background is None or not background.part or background.may_run:
+            return False
+        return self.num_running > 0 and self.rows_in_use().background == self.num_running
+
     # --- commands --------------------------------------------------------------------------------
 
     def stream(self, entry: RequestEntry) -> list[int]:
@@ -135,13 +141,15 @@ class Lane:
     def plan(
         self, admitted: list[RequestEntry], background: BackgroundTime | None = None
     ) -> StepPlan | None:
-        """Give rows to the admitted requests, and plan a step; None if no row is in use.
+        """Give rows to the admitted requests, and plan a step; None if no row steps.
 
         Background rows pause unless it is their time; without `background`, all rows step.
         """
         admitted = self._place(admitted)
         self._close_gaps()
         num_rows = self._num_stepping = self._choose_stepping(background)
+        if not num_rows and admitted:  # they are encoded with a step
+            num_rows = self._num_stepping = len(self._owners)
         self._admitted += admitted
         if not num_rows:
             return None
@@ -207,11 +215,10 @@ class Lane:
         if background is None or not background.part or not self.max_paused_rows:
             return num_rows
         num_front = self._move_background_back()
-        if num_front:
-            background.earn(num_front)
-            if not background.may_run:
-                return num_front
-            background.spend(num_rows - num_front)
+        background.earn(num_front)
+        if not background.may_run:
+            return num_front
+        background.spend(num_rows - num_front)
         return num_rows
 
     def _move_background_back(self) -> int:

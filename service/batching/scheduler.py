@@ -189,6 +189,7 @@ class Scheduler:
         takes_turns = self._must_take_turns(demand)
         if takes_turns and self.num_busy:
             return []
+        self._waiting.begin()
         lanes = [lane for lane in range(len(self._lanes)) if self._has_work(lane, demand)]
         if takes_turns and len(lanes) > 1:
             num_lanes = len(self._lanes)
@@ -366,7 +367,8 @@ class Scheduler:
         """Whether a lane has work and nothing in flight."""
         if lane in self._stepping or lane == self._scoring:
             return False
-        if self._lanes[lane].num_running:
+        is_paused = self._lanes[lane].is_paused(self._waiting.background)
+        if self._lanes[lane].num_running and not is_paused:
             return True
         if len(self._scores) and self._may_score(lane):
             return True
