@@ -143,6 +143,18 @@ class DockerEngine:
 
         eventually(healthy, f"{name} is healthy")
 
+    def pause(self, name: str) -> None:
+        """Freeze every process of the container; `docker unpause NAME` lets them go on."""
+        # With cgroups of version 1, runc gives up ("unable to freeze") if a process does not stop
+        # within a thousand looks, and thaws them all: on a busy machine it may need a few attempts.
+
+        def paused() -> bool:
+            done = self._call("docker", "pause", name)
+            assert done.returncode == 0 or "unable to freeze" in done.stderr, done.stderr
+            return done.returncode == 0
+
+        eventually(paused, f"{name} is frozen", 30.0)
+
     def log(self, name: str) -> list[dict[str, Any]]:
         """The log of a container that runs a server, of all its runs."""
         done = self._call("docker", "logs", name)

@@ -258,7 +258,7 @@ def test_a_frozen_replica_costs_no_call(stack: Stack) -> None:
     replica, _ = stack.replicas()
     with load(TEXTS) as running:
         running.more(5)
-        stack.docker("pause", replica)
+        stack.docker.pause(replica)
         try:
             # Every caller gets on, also those whose call froze.
             running.more(20)
