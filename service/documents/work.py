@@ -21,6 +21,8 @@ from service.text.options import MimeType
 
 READY = b"ready"
 """The template's first message; another one says why it can't work."""
+TAKEN = b"+"
+"""The template's answer to a connection, sent before it forks the connection's worker."""
 LENGTH = struct.Struct("<Q")
 """Length of an answer, sent before it."""
 COMPLETE = b"\1"

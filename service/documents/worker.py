@@ -42,6 +42,7 @@ from service.documents.work import (
     NOT_FORKED,
     READY,
     STATUS,
+    TAKEN,
     Answer,
     DocumentTexts,
     DocumentWork,
@@ -156,10 +157,11 @@ class Template:
         if not descriptors:
             return False
         connection, template = socket.socket(fileno=descriptors[0]), os.getpid()
+        _send(connection, TAKEN)
         try:
             pid = os.fork()
         except OSError:  # too many processes, or no memory
-            _report(connection, NOT_FORKED)
+            _send(connection, STATUS.pack(NOT_FORKED))
             connection.close()
             return True
         if pid == 0:
@@ -213,7 +215,7 @@ class Template:
             del self._workers[descriptor]
             self._unregister(descriptor)
             if status:
-                _report(connection, status)
+                _send(connection, STATUS.pack(status))
             connection.close()
 
 
@@ -233,10 +235,10 @@ def _serve_one(connection: socket.socket, read: ReadDocument) -> None:
         connection.sendall(piece)
 
 
-def _report(connection: socket.socket, status: int) -> None:
-    """Tell the server how a worker ended, unless the server has closed the connection."""
+def _send(connection: socket.socket, message: bytes) -> None:
+    """Send a short message, unless the server has closed the connection."""
     with contextlib.suppress(OSError):
-        connection.send(STATUS.pack(status), socket.MSG_DONTWAIT)
+        connection.send(message, socket.MSG_DONTWAIT)
 
 
 def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from model.bundle.processor import num_usable_cores
-from service.documents.work import COMPLETE, LENGTH, READY, STATUS
+from service.documents.work import COMPLETE, LENGTH, READY, STATUS, TAKEN
 from service.settings import Settings
 
 _MIB = 2**20
@@ -34,12 +34,15 @@ class WorkerLimits:
         seconds: processor time of a worker.
         elapsed_factor: elapsed time allowed for each second of processor time. On a busy machine, a
             worker has a small share of a core, since translations come first.
+        reaction_seconds: elapsed time within which the template begins a document; it needs some
+            milliseconds, unless it is stopped.
     """
 
     num_workers: int = 2
     memory_mib: int = 512
     seconds: int = 20
     elapsed_factor: int = 10
+    reaction_seconds: float = 10.0
 
     @classmethod
     def of(cls, settings: Settings) -> WorkerLimits:
@@ -82,9 +85,13 @@ class WorkerEnd:
 class WorkerTemplate:
     """A running template process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, limits: WorkerLimits
+    ) -> None:
         self._process = process
         self._control = control
+        self._reaction_seconds = limits.reaction_seconds
+        self._is_killed = False
 
     @classmethod
     async def start(cls, limits: WorkerLimits, readers: str) -> WorkerTemplate:
@@ -105,7 +112,7 @@ class WorkerTemplate:
             control.close()
             raise TemplateError(str(exc)) from exc
         control.setblocking(False)
-        template = cls(process, control)
+        template = cls(process, control, limits)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 said = await asyncio.get_running_loop().sock_recv(control, _PIECE_BYTES)
@@ -119,8 +126,8 @@ class WorkerTemplate:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
+        """Whether the process has ended, or does not react and was killed."""
+        return self._is_killed or self._process.poll() is not None
 
     async def exchange(self, work: bytes, max_bytes: int) -> bytes | WorkerEnd:
         """Let a new worker perform some work; if cancelled, the worker is killed.
@@ -129,7 +136,7 @@ class WorkerTemplate:
             work: an encoded `DocumentWork`.
 
         Raises:
-            TemplateError: the template has ended.
+            TemplateError: the template has ended, or does not react and was killed.
             ValueError: the answer has more than `max_bytes`.
         """
         ours, theirs = socket.socketpair()
@@ -140,9 +147,23 @@ class WorkerTemplate:
             except OSError as exc:
                 raise TemplateError("it has ended") from exc
             ours.setblocking(False)
+            await self._taken(ours)
             with contextlib.suppress(ConnectionError):  # the worker has ended; it may say why
                 await asyncio.get_running_loop().sock_sendall(ours, work)
             return _answer_in(await _received(ours, max_bytes))
+
+    async def _taken(self, connection: socket.socket) -> None:
+        try:
+            async with asyncio.timeout(self._reaction_seconds):
+                said = await asyncio.get_running_loop().sock_recv(connection, len(TAKEN))
+        except TimeoutError as exc:
+            self._is_killed = True
+            self._process.kill()
+            raise TemplateError(f"it did not react for {self._reaction_seconds} s") from exc
+        except ConnectionError as exc:
+            raise TemplateError("it has ended") from exc
+        if said != TAKEN:
+            raise TemplateError("it has ended")
 
     async def stop(self) -> None:
         """End the process, and its workers."""

@@ -7,6 +7,7 @@ all that has arrived at once; here, connections take turns, the next host first.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 
 import h11
@@ -19,14 +20,13 @@ from service.calls.call_context import host_of
 from service.common.fairness import FairLoop
 from service.fronts.http.transfers import HttpLimits
 from service.ports.http.connection_limit import ConnectionLimit, Waiting
-from service.ports.http.connection_parser import ConnectionParser, RefusedError
+from service.ports.http.connection_parser import ConnectionParser
 
 # That are kept of the next requests while one is answered.
 _MAX_AHEAD_BYTES = 64 * 1024
 # How long a connection stays open after a refused request, and how much of what follows is dropped.
 _REST_SECONDS = 2.0
 _REST_BYTES = 2**20
-_NO_REQUEST = "not an HTTP/1.1 request, or its headers are too long"
 
 
 class Connection(H11Protocol):
@@ -48,7 +48,6 @@ class Connection(H11Protocol):
         turns: FairLoop,
     ) -> None:
         super().__init__(config, state, {})
-        self.conn = ConnectionParser(limits, self._is_over)
         self._limits = limits
         self._limit = limit
         self._turns = turns
@@ -73,6 +72,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.flow = _HeldFlow(transport)
         self._host = host_of(f"ipv:{self.client[0]}:" if self.client else "")
+        self.conn = ConnectionParser(
+            self._limits, functools.partial(self._turns.is_over, self._host)
+        )
         self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
         transport.set_write_buffer_limits(high=2**16)
         self._idle_since = self.loop.time()
@@ -88,6 +90,8 @@ class Connection(H11Protocol):
             self._keep(name)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        # It holds this connection: without a circle, all is freed without the garbage collector.
+        self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Parse, when it is the host's turn."""
@@ -132,9 +136,6 @@ class Connection(H11Protocol):
         self._turn = None
         self.flow.release()
         self.handle_events()
-
-    def _is_over(self) -> bool:
-        return self._turns.is_over(self._host)
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
@@ -184,9 +185,7 @@ class Connection(H11Protocol):
         self._abort_in("close", _REST_SECONDS)
 
     def _send_refusal(self, *, is_head: bool) -> None:
-        problem, http_status, message = self.conn.problem, 400, _NO_REQUEST
-        if isinstance(problem, RefusedError):
-            http_status, message = problem.error_status_hint, str(problem)
+        http_status, message = self.conn.refusal
         body = json.dumps({"code": 3, "message": message, "details": []}).encode()
         head = h11.Response(
             status_code=http_status,

@@ -21,6 +21,7 @@ _MOST_EVENTS = 16
 # Of a body as it is sent, with at least so many bytes around each chunk, before the average counts.
 _FIRST_BYTES = 4096
 _FRAME_BYTES = 5
+_NO_REQUEST = "not an HTTP/1.1 request, or its headers are too long"
 
 
 class RefusedError(h11.RemoteProtocolError):
@@ -39,13 +40,13 @@ class ConnectionParser(h11.Connection):
 
     Attributes:
         is_interrupted: whether the last `next_event` stopped for others.
-        problem: the error that `next_event` has raised; None before.
+        refusal: the HTTP status and the message for what `next_event` has refused.
     """
 
     def __init__(self, limits: HttpLimits, is_over: Callable[[], bool]) -> None:
         super().__init__(h11.SERVER, limits.head_bytes)
         self.is_interrupted = False
-        self.problem: h11.RemoteProtocolError | None = None
+        self.refusal = 400, _NO_REQUEST
         self._limits = limits
         self._is_over = is_over
         self._num_events = 0
@@ -89,8 +90,11 @@ class ConnectionParser(h11.Connection):
                     return event
                 super().receive_data(self._take())
         except h11.RemoteProtocolError as exc:
-            self.problem = exc
-            raise
+            if isinstance(exc, RefusedError):
+                self.refusal = exc.error_status_hint, str(exc)
+            # An error holds its frames, and they hold h11's error and this connection. All that has
+            # arrived would stay until the garbage collector looks at it, for half a second.
+            raise exc.with_traceback(None) from None
 
     def _take(self) -> bytes:
         """Remove some unread bytes, with few lines where each line takes time."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from service.documents import formats
 from service.documents.document import Document, DocumentLimits
 
 MODULE = "tests.unit.service.documents.hostile_readers"
+
+_BEGIN_SECONDS = 60.0
 
 load_readers = formats.load_readers
 
@@ -66,14 +69,22 @@ class Held:
         self.content = f"{command} {self._pipe}\n".encode()
 
     def begun(self) -> int:
-        """Wait, in a thread, until reading begins; returns a process descriptor for `ended`."""
-        return os.pidfd_open(int(self._pipe.read_text()))
+        """Wait, in a thread, until reading begins; returns a process descriptor for `ended`.
+
+        Raises:
+            TimeoutError: reading does not begin, which a blocking open would not notice.
+        """
+        pipe = os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if not select.select([pipe], [], [], _BEGIN_SECONDS)[0]:
+                raise TimeoutError("no worker has begun to read the file")
+            return os.pidfd_open(int(os.read(pipe, 32)))
+        finally:
+            os.close(pipe)
 
 
 def ended(process: int) -> None:
     """Wait until a process has ended, in a thread; takes the descriptor."""
-    import select
-
     poll = select.poll()
     poll.register(process, select.POLLIN)
     poll.poll()

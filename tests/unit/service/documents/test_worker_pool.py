@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -251,6 +252,21 @@ async def test_a_template_that_dies_takes_its_workers_along_and_is_replaced(
             await call
         assert (await made.read(GOOD)).num_segments == 3
     assert len(caplog.records) == 1
+
+
+@linux
+async def test_a_template_that_is_stopped_is_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = children()
+    async with pool(dataclasses.replace(PATIENT, reaction_seconds=2.0)) as made:
+        await made.read(GOOD)
+        [template] = children() - before
+        os.kill(int(template), signal.SIGSTOP)
+        with pytest.raises(UnavailableError):
+            await made.read(GOOD)
+        assert (await made.read(GOOD)).num_segments == 3
+    assert "did not react" in vars(caplog.records[0])["error"]
 
 
 @linux
