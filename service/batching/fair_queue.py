@@ -16,6 +16,7 @@ Within an id, requests are served in the order of arrival.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -174,6 +175,22 @@ class FairQueue:
         self._clients.open(_key(entry)).open(entry.request.client_id)[entry] = None
         self._num_entries += 1
         self.num_rows += entry.num_rows
+
+    def put_back(self, entry: RequestEntry) -> None:
+        """Add a request before the others of its flow, which it preceded."""
+        self.push(entry)
+        ids = self._clients.open(_key(entry))
+        ids.open(entry.request.client_id).move_to_end(entry, last=False)
+
+    def firsts(self, entry: RequestEntry) -> list[RequestEntry]:
+        """The next requests of the sender of a request: of its client, and of its id."""
+        found: dict[RequestEntry, None] = {}
+        for priority in sorted(WEIGHTS, key=WEIGHTS.__getitem__, reverse=True):
+            if (ids := self._clients.get((entry.request.client, priority))) is None:
+                continue
+            for entries in (ids.get(entry.request.client_id), ids.next()):
+                found |= dict.fromkeys(itertools.islice(entries or (), entry.num_rows))
+        return list(found)
 
     def peek(self) -> RequestEntry | None:
         """The request to admit next."""

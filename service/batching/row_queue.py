@@ -1,8 +1,12 @@
 """The translations that wait for rows, in the order in which they take them.
 
 The order is that of the fair queue, with one exception. A request beyond its sender's share
-(`RowShares`) that finds no room steps aside, into a second fair queue, and lets those behind it
-pass: they take other rows. Within that queue, none passes another, so a wide beam gets its turn.
+(`RowShares`) that finds no room steps aside, into a second fair queue, and lets those pass that are
+within theirs: they take other rows. No other request beyond its share passes it, so a wide beam
+gets its turn. It comes back when it is within the share again.
+
+Runners that cannot pause rows have no other rows. There, those within their shares pass for some
+steps, and then none does until the first one aside has its rows.
 """
 
 from __future__ import annotations
@@ -13,6 +17,9 @@ from service.batching.background_time import BackgroundTime
 from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
 from service.batching.row_shares import RowShares
+
+# Steps for which others pass the first request aside, where no rows can be paused.
+_PATIENT_STEPS = 64
 
 
 class RowQueue:
@@ -40,8 +47,11 @@ class RowQueue:
         self.shares = RowShares(max_rows, max_paused_rows)
         self.background = background
         self._fits = fits
+        self._pauses = max_paused_rows > 0
         self._waiting = FairQueue()
         self._aside = FairQueue()
+        # The request that is first aside, and since which step.
+        self._first: tuple[RequestEntry, int] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._aside)
@@ -70,7 +80,7 @@ class RowQueue:
         if head is not None:
             self.shares.meet(head)  # so that those aside know that they are not alone
         aside = self._aside.peek()
-        if aside is not None and self._takes_its_turn(aside):
+        if aside is not None and (self._takes_its_turn(aside) or self._is_due(aside)):
             return aside
         while head is not None and not self._takes_its_turn(head):
             self._waiting.discard(head)
@@ -88,6 +98,8 @@ class RowQueue:
         else:
             self._waiting.take()
         self.shares.take(entry)
+        if entry is self.shares.due:
+            self.shares.due = None
         if self.background is not None and entry.is_background:
             self.background.spend(entry.num_encoded_tokens)
         return entry
@@ -95,11 +107,19 @@ class RowQueue:
     def release(self, entry: RequestEntry) -> None:
         """Record that the rows of a request that was taken come free."""
         self.shares.release(entry)
+        num_free = entry.num_rows
+        for aside in self._aside.firsts(entry):
+            if 0 < aside.num_rows <= num_free and not self.shares.is_beyond_share(aside):
+                num_free -= aside.num_rows
+                self._aside.discard(aside)
+                self._waiting.put_back(aside)
 
     def discard(self, entry: RequestEntry) -> None:
         """Remove a request that is no longer wanted."""
         if not self._waiting.discard(entry):
             self._aside.discard(entry)
+        if entry is self.shares.due:
+            self.shares.due = None
 
     def charge(self, entry: RequestEntry, work: float) -> None:
         """Advance the flow of a request that is elsewhere."""
@@ -124,4 +144,19 @@ class RowQueue:
         self._begin(is_used=True)  # it has no part before its first request
         if self.background is not None and not self.background.may_run:
             return False
+        if len(self._aside) and entry is not self._aside.peek():
+            return False
         return entry.num_rows <= self.shares.room(entry) and self._fits(entry)
+
+    def _is_due(self, entry: RequestEntry) -> bool:
+        """Whether the first request aside, which has no room, takes the next rows of any kind."""
+        if self._pauses:
+            return False
+        step = self.shares.num_steps
+        if self._first is None or self._first[0] is not entry:
+            self._first = entry, step
+        if step - self._first[1] < _PATIENT_STEPS:
+            return False
+        self.shares.due = entry
+        entry.is_background = False
+        return True

@@ -11,12 +11,14 @@ A sender that is alone has no share: all its rows step, and it may fill the batc
 Runners that cannot pause rows get a simpler rule. There, a sender beyond its share gets rows only
 while fewer than half of them would be in use.
 
-A sender is a client, or one of the ids that the client names.
+A sender is a client. The ids that a client names are senders of their own within its share, or of
+all rows while no other client is present: naming many ids enlarges no share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 
 from service.batching.records import RequestEntry
 
@@ -29,7 +31,77 @@ SMALL_SHARE = 4
 # with a deadline has to end some time.
 _LEAST_PART = 0.125
 
-_Sender = tuple[str, str]
+
+class _Senders:
+    """The senders that are present, told apart by a key.
+
+    Attributes:
+        held: rows of each that are not in the background.
+    """
+
+    def __init__(self, key: Callable[[RequestEntry], Hashable]) -> None:
+        self.key = key
+        self.held: Counter[Hashable] = Counter()
+        self._behind: dict[Hashable, dict[RequestEntry, None]] = {}  # in the background
+        self._num_requests: dict[Hashable, int] = {}  # with rows
+        self._left: dict[Hashable, int] = {}  # step at which the last row came free, oldest first
+
+    def __len__(self) -> int:
+        return len(self._num_requests)
+
+    def with_sender_of(self, entry: RequestEntry) -> int:
+        """The number of senders, among them that of a request."""
+        return len(self._num_requests) + (self.key(entry) not in self._num_requests)
+
+    @property
+    def background_part(self) -> float:
+        """The part of the senders that have background rows."""
+        return len(self._behind) / max(1, len(self._num_requests))
+
+    def behind(self, entry: RequestEntry) -> list[RequestEntry]:
+        """The background requests of a request's sender, the first one first."""
+        return list(self._behind.get(self.key(entry), ()))
+
+    def meet(self, entry: RequestEntry, step: int) -> None:
+        """Record that the sender of a request is present."""
+        key = self.key(entry)
+        if key not in self._num_requests:
+            self._num_requests[key] = 0
+            self._left[key] = step
+
+    def count(self, entry: RequestEntry, sign: int) -> None:
+        """Count a request's rows (1), or no longer (-1), in the background or not."""
+        key = self.key(entry)
+        if not entry.is_background:
+            self.held[key] += sign * entry.num_rows
+        elif sign > 0:
+            self._behind.setdefault(key, {})[entry] = None
+        else:
+            del self._behind[key][entry]
+            if not self._behind[key]:
+                del self._behind[key]
+
+    def take(self, entry: RequestEntry) -> None:
+        """Record that a request gets rows, after its sender was met."""
+        key = self.key(entry)
+        self._num_requests[key] += 1
+        self._left.pop(key, None)
+
+    def release(self, entry: RequestEntry, step: int) -> None:
+        """Record that a request's rows come free."""
+        key = self.key(entry)
+        self._num_requests[key] -= 1
+        if not self._num_requests[key]:
+            self._left[key] = step
+
+    def forget(self, step: int) -> None:
+        """Forget the senders without rows since some steps."""
+        while self._left:
+            key, left_at = next(iter(self._left.items()))
+            if step - left_at < _REMEMBERED_STEPS:
+                return
+            del self._left[key], self._num_requests[key]
+            self.held.pop(key, None)
 
 
 class RowShares:
@@ -43,76 +115,71 @@ class RowShares:
     Attributes:
         num_rows: number of rows that requests have taken, in the background or not.
         num_background: number of them in the background.
+        num_steps: number of steps so far.
+        due: a request that joins as if it were within its share; None for none.
     """
 
     def __init__(self, max_rows: int, max_paused_rows: int = 0) -> None:
         self.num_rows = 0
         self.num_background = 0
+        self.num_steps = 0
+        self.due: RequestEntry | None = None
         self._max_rows = max_rows
         self._max_paused_rows = max_paused_rows
-        # The requests of each sender that is present, in the order in which they took rows.
-        self._entries: dict[_Sender, dict[RequestEntry, None]] = {}
-        self._held: Counter[_Sender] = Counter()  # rows that are not in the background
-        self._left: dict[_Sender, int] = {}  # step at which its last row came free, oldest first
-        self._num_steps = 0
+        self._clients = _Senders(lambda entry: entry.request.client)
+        self._ids = _Senders(lambda entry: (entry.request.client, entry.request.client_id))
+        self._entries: dict[RequestEntry, None] = {}  # in the order in which they took rows
 
     # --- events ----------------------------------------------------------------------------------
 
     def meet(self, entry: RequestEntry) -> None:
         """Record that the sender of a request that waits is present."""
-        sender = _sender(entry)
-        if sender in self._entries:
-            return
-        self._entries[sender] = {}
-        self._left[sender] = self._num_steps
-        if len(self._entries) == 2:  # the first one has been alone until now
-            for entries in self._entries.values():
-                self._mark(entries)
+        before = len(self._clients), len(self._ids)
+        self._clients.meet(entry, self.num_steps)
+        self._ids.meet(entry, self.num_steps)
+        if (1, 2) in zip(before, (len(self._clients), len(self._ids)), strict=True):
+            self._mark()  # the first one has been alone until now
 
     def take(self, entry: RequestEntry) -> None:
         """Record that a request gets rows, and whether it runs in the background."""
         self.meet(entry)
-        sender = _sender(entry)
         entry.is_background = self.is_beyond_share(entry)
-        self._entries[sender][entry] = None
-        self._left.pop(sender, None)
+        self._entries[entry] = None
         self.num_rows += entry.num_rows
-        if entry.is_background:
-            self.num_background += entry.num_rows
-        else:
-            self._held[sender] += entry.num_rows
+        self._count(entry, 1)
+        for senders in (self._clients, self._ids):
+            senders.take(entry)
 
     def release(self, entry: RequestEntry) -> None:
         """Record that a request's rows come free."""
-        sender = _sender(entry)
-        del self._entries[sender][entry]
+        del self._entries[entry]
         self.num_rows -= entry.num_rows
-        if entry.is_background:
-            self.num_background -= entry.num_rows
-        else:
-            self._held[sender] -= entry.num_rows
-        if not self._entries[sender]:
-            self._left[sender] = self._num_steps
+        self._count(entry, -1)
+        for senders in (self._clients, self._ids):
+            senders.release(entry, self.num_steps)
+        self._promote(entry)
 
     def stepped(self, num_steps: int = 1) -> None:
         """Record that steps ended."""
-        self._num_steps += num_steps
-        while self._left:
-            sender, left_at = next(iter(self._left.items()))
-            if self._num_steps - left_at < _REMEMBERED_STEPS:
-                return
-            del self._left[sender], self._entries[sender]
-            self._held.pop(sender, None)
-            if len(self._entries) == 1:
-                self._unmark()
+        self.num_steps += num_steps
+        for senders in (self._clients, self._ids):
+            before = len(senders)
+            senders.forget(self.num_steps)
+            if before > 1 and len(senders) == 1:
+                self._mark()
 
     # --- decisions -------------------------------------------------------------------------------
 
     def is_beyond_share(self, entry: RequestEntry) -> bool:
         """Whether a request would give its sender more than its share, beside other senders."""
-        sender = _sender(entry)
-        num_senders = len(self._entries) + (sender not in self._entries)
-        return num_senders > 1 and self._held[sender] + entry.num_rows > self._share(num_senders)
+        if entry is self.due:
+            return False
+        return self._exceeds(entry, self._clients) or self._exceeds(entry, self._ids)
+
+    def _exceeds(self, entry: RequestEntry, senders: _Senders) -> bool:
+        num_senders = senders.with_sender_of(entry)
+        rows = senders.held[senders.key(entry)] + entry.num_rows
+        return num_senders > 1 and rows > self._share(num_senders)
 
     def room(self, entry: RequestEntry) -> int:
         """Number of rows that are free for a request of this kind, beyond its share or not.
@@ -132,34 +199,36 @@ class RowShares:
     @property
     def background_part(self) -> float:
         """The part of the time, from 0 to 1, for senders with background rows beside others."""
-        senders = self._entries.values()
-        behind = sum([any(entry.is_background for entry in entries) for entries in senders])
-        return max(_LEAST_PART, behind / max(1, len(senders)))
+        senders = self._clients if len(self._clients) > 1 else self._ids
+        return max(_LEAST_PART, senders.background_part)
 
     def _share(self, num_senders: int) -> float:
         if self._max_paused_rows:
             return SMALL_SHARE
         return max(SMALL_SHARE, self._max_rows / num_senders)
 
-    def _mark(self, entries: dict[RequestEntry, None]) -> None:
-        """Put a sender's requests beyond its share, the latest ones, into the background."""
-        share, held = self._share(len(self._entries)), 0
-        for entry in entries:
-            if held + entry.num_rows <= share:
-                held += entry.num_rows
-            elif not entry.is_background:
-                entry.is_background = True
-                self.num_background += entry.num_rows
-                self._held[_sender(entry)] -= entry.num_rows
+    def _mark(self) -> None:
+        """Put what is beyond a share into the background, the latest requests first."""
+        for entry in self._entries:
+            self._count(entry, -1)
+        for entry in self._entries:
+            entry.is_background = self.is_beyond_share(entry)
+            self._count(entry, 1)
 
-    def _unmark(self) -> None:
-        """Let the background requests of the only sender run as its others."""
-        [(sender, entries)] = self._entries.items()
-        for entry in entries:
-            entry.is_background = False
-        self.num_background = 0
-        self._held[sender] = sum([entry.num_rows for entry in entries])
+    def _promote(self, ended: RequestEntry) -> None:
+        """Take requests that are within the share again out of the background."""
+        num_free = ended.num_rows
+        for entry in self._clients.behind(ended):
+            if num_free <= 0:
+                return
+            has_room = self.num_rows - self.num_background + entry.num_rows <= self._max_rows
+            if has_room and not self.is_beyond_share(entry):
+                num_free -= entry.num_rows
+                self._count(entry, -1)
+                entry.is_background = False
+                self._count(entry, 1)
 
-
-def _sender(entry: RequestEntry) -> _Sender:
-    return entry.request.client, entry.request.client_id
+    def _count(self, entry: RequestEntry, sign: int) -> None:
+        self.num_background += sign * entry.num_rows * entry.is_background
+        for senders in (self._clients, self._ids):
+            senders.count(entry, sign)

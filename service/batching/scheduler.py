@@ -63,7 +63,7 @@ class Scheduler:
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
         max_rows = sum(lane.max_rows for lane in self._lanes)
         max_paused = sum(lane.max_paused_rows for lane in self._lanes)
-        background = BackgroundTime() if max_paused else None
+        background = BackgroundTime(max_paused) if max_paused else None
         self._waiting = RowQueue(max_rows, max_paused, background)
         if len(self._lanes) == 1:  # it steps on the loop's thread
             ahead = min(encode_token_budget, _SINGLE_LANE_TOKENS)

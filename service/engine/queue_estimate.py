@@ -120,7 +120,7 @@ class QueueEstimate:
         num_rows_inside: number of rows of all requests submitted and not ended.
         num_rows_running: number of those rows that are in use.
         num_waiting: number of requests that wait.
-        num_small_rows: number of rows inside, without those of each sender beyond a small share,
+        num_small_rows: number of rows inside, without those of each client beyond a small share,
             which join in rows of their own (`service.batching.row_shares`).
     """
 
@@ -130,7 +130,7 @@ class QueueEstimate:
         self.num_rows_running = 0
         self.num_waiting = 0
         self._entries: dict[int, _Entry] = {}
-        self._senders: Counter[tuple[str, str]] = Counter()  # rows inside, by client and client id
+        self._held: Counter[str] = Counter()  # rows inside, by client
         self._clients: _FlowEstimates[_FlowKey] = _FlowEstimates()
         # Waiting work by client id, only for flows whose requests name ids. To keep it for every
         # flow would double the cost of calls that name none.
@@ -183,16 +183,15 @@ class QueueEstimate:
         return self._clients.ahead(key, _weight_of, own_work)
 
     def is_small(self, request: GenerationRequest) -> bool:
-        """Whether its sender would have a small share of the rows with the request."""
-        held = self._senders[request.client, request.client_id]
-        return held + request.num_rows <= SMALL_SHARE
+        """Whether its client would have a small share of the rows with the request."""
+        return self._held[request.client] + request.num_rows <= SMALL_SHARE
 
     def _hold(self, entry: _Entry, num_rows: int) -> None:
-        sender = entry.flow[0], entry.client_id
-        before = self._senders[sender]
-        self._senders[sender] = after = before + num_rows
+        client, _ = entry.flow
+        before = self._held[client]
+        self._held[client] = after = before + num_rows
         if not after:
-            del self._senders[sender]
+            del self._held[client]
         self.num_rows_inside += num_rows
         self.num_small_rows += min(SMALL_SHARE, after) - min(SMALL_SHARE, before)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.row_shares import RowShares
+from service.batching.background_time import BackgroundTime
+from service.batching.row_shares import SMALL_SHARE, RowShares
 from service.batching.scheduler import Scheduler
 from service.domain.plan import RunnerLimits
-from service.domain.requests import SearchOptions
+from service.domain.requests import Priority, SearchOptions
 from service.errors import RequestCancelledError
 from tests.fake_runner import FakeRunner, encoded_source
 from tests.searches import entries_of, search
@@ -33,12 +35,20 @@ class Lane:
         self.runner = FakeRunner(limits, lambda source_ids: [5] * source_ids[0])
 
     def send(
-        self, client: str, count: int, steps: int = 10, client_id: str = "", beam_size: int = 1
+        self,
+        client: str,
+        count: int,
+        steps: int = 10,
+        client_id: str = "",
+        *,
+        beam_size: int = 1,
+        priority: Priority = Priority.NORMAL,
     ) -> list[int]:
         """Add requests; returns their ids."""
         options, most = SearchOptions(beam_size=beam_size), max(100, steps)
         requests = [
-            search([steps], options, most, client=client, client_id=client_id) for _ in range(count)
+            search([steps], options, most, client=client, client_id=client_id, priority=priority)
+            for _ in range(count)
         ]
         self.scheduler.add(requests)
         return [request.id for request in requests]
@@ -112,26 +122,70 @@ def test_senders_with_as_many_requests_fill_all_rows(num_clients: int, each: int
 
 
 greedy_senders = st.lists(
-    st.tuples(st.sampled_from([1, 4, 5, 32, MAX_ROWS]), st.integers(1, 40), st.integers(1, 400)),
+    st.tuples(
+        st.sampled_from([1, 4, 5, 32, MAX_ROWS]),
+        st.integers(1, 40),
+        st.integers(1, 400),
+        st.sampled_from(list(Priority)),
+    ),
     min_size=1,
     max_size=4,
 )
 
 
-@given(greedy_senders, st.integers(0, 150), st.integers(1, 16))
+@given(greedy_senders, st.integers(1, 40), st.integers(0, 150), st.integers(1, 15), st.data())
 @settings(max_examples=25, deadline=None)
 def test_whatever_one_sends_others_have_rows_and_time(
-    calls: list[tuple[int, int, int]], num_steps: int, num_others: int
+    calls: list[tuple[int, int, int, Priority]],
+    num_ids: int,
+    num_steps: int,
+    num_others: int,
+    data: st.DataObject,
 ) -> None:
-    """A sentence of each other takes the steps that it needs, and few to be encoded and join."""
+    """The sentences of each other take the steps that four at a time need, and few to join."""
     lane = Lane(PAUSING)
-    for beam_size, count, steps in calls:
-        lane.send("one", count, steps, beam_size=beam_size)
+    for beam_size, count, steps, priority in calls:
+        for number in range(count):
+            client_id = f"id {number % num_ids}"
+            lane.send("one", 1, steps, client_id, beam_size=beam_size, priority=priority)
     lane.step(num_steps)
     for _ in range(3):
-        others = [lane.send(f"other {n}", 1) for n in range(num_others)]
-        lane.step(10 + 4)
+        each = data.draw(st.integers(1, 2 * SMALL_SHARE))
+        others = [lane.send(f"other {n}", each) for n in range(num_others)]
+        lane.step((10 + 4) * math.ceil(each / SMALL_SHARE))
         assert all(map(lane.is_done, others))
+
+
+@pytest.mark.parametrize("limits", [LIMITS, PAUSING], ids=["not pausing", "pausing"])
+@pytest.mark.parametrize(("num_others", "each", "beam_size"), [(20, 3, 5), (8, 8, 40), (2, 10, 64)])
+def test_a_wide_beam_gets_its_turn(
+    limits: RunnerLimits, num_others: int, each: int, beam_size: int
+) -> None:
+    """Also where others keep as many rows as they get, in the background too."""
+    lane = Lane(limits)
+
+    def send(number: int) -> list[int]:
+        name = number if number < 8 else f"other {number % num_others}"  # eight send one each
+        return lane.send(str(name), 1, steps=10 + number * 7 % 31)
+
+    sent = {number: send(number) for number in range(8 + num_others * each)}
+    lane.step(5)
+    beam = lane.send("wide", 1, steps=20, beam_size=beam_size)
+    for _ in range(1000):
+        lane.step()
+        if lane.is_done(beam):
+            return
+        sent = {n: send(n) if lane.is_done(ids) else ids for n, ids in sent.items()}
+    raise AssertionError("the beam never ends")
+
+
+def test_background_time_is_not_saved_up() -> None:
+    background = BackgroundTime(MAX_ROWS)
+    background.begin(0.5, others_run=True)
+    for _ in range(1000):
+        background.earn(16)
+    background.spend(MAX_ROWS)
+    assert not background.may_run
 
 
 def test_a_wide_beam_does_not_wait_for_a_sender_that_has_left() -> None:
@@ -228,5 +282,8 @@ def test_senders_are_forgotten(requests: list[tuple[str, str, int]], num_steps: 
         shares.release(entry)
     for _ in range(64):
         shares.stepped()
-    assert not shares._held
-    assert not shares._left
+    assert not shares.num_rows
+    assert not shares.num_background
+    for senders in (shares._clients, shares._ids):
+        assert not len(senders)
+        assert not senders.held

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
+from service.batching.row_shares import SMALL_SHARE
 from service.domain.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.engine.admission import AdmissionController
 from service.engine.latency_model import CompletionEstimate
@@ -25,11 +26,14 @@ class EngineStub:
 
     Args:
         max_waiting: number of rows that may wait.
+        pauses_rows: whether the runner can pause rows, as on a CPU.
     """
 
-    def __init__(self, max_waiting: int = 1024) -> None:
+    def __init__(self, max_waiting: int = 1024, *, pauses_rows: bool = False) -> None:
         self.now = 0.0
-        self.admission = AdmissionController(MAX_ROWS, max_waiting, None, lambda: self.now)
+        self.admission = AdmissionController(
+            MAX_ROWS, max_waiting, None, lambda: self.now, pauses_rows=pauses_rows
+        )
 
     def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
         for _ in range(times):
@@ -96,9 +100,9 @@ class EngineStub:
         assert self.admission.is_overloaded
 
 
-def overloaded() -> EngineStub:
+def overloaded(*, pauses_rows: bool = False) -> EngineStub:
     """An engine in an overload, whose rows cost so much each that few are enough."""
-    engine = EngineStub()
+    engine = EngineStub(pauses_rows=pauses_rows)
     engine.step(0.002, num_rows=1)
     engine.step(0.064, num_rows=MAX_ROWS)
     engine.overload()
@@ -116,6 +120,22 @@ def test_an_idle_engine_tries_what_it_expects_to_miss() -> None:
     engine.step(0.001, times=2000)
     engine.ask(patience=0.5)
     engine.end(probe)
+
+
+def test_ids_find_no_more_rows_than_their_client_where_rows_are_paused() -> None:
+    def num_admitted(num_ids: int) -> int:
+        engine = overloaded(pauses_rows=True)
+        for number in range(8):
+            engine.ask(client=f"other {number}")
+        for number in range(MAX_ROWS):
+            try:
+                engine.ask(client="one", client_id=f"id {number % num_ids}")
+            except ResourceExhaustedError:
+                return number
+        return MAX_ROWS
+
+    assert SMALL_SHARE <= num_admitted(1) < MAX_ROWS / 2
+    assert num_admitted(16) <= num_admitted(1)
 
 
 @pytest.mark.parametrize("max_waiting", [0, 1, 8, 9, 64])
