@@ -26,7 +26,7 @@ from service.errors import (
 )
 from service.models.lifecycle.interface import LifecycleObserver, ModelState, ModelVersion
 from service.models.lifecycle.opening import in_daemon_thread, open_version, warm_up
-from service.models.lifecycle.recent_ends import RecentEnds
+from service.models.lifecycle.recent_ends import MOST_ENDS, RecentEnds
 
 V = TypeVar("V", bound=ModelVersion)
 
@@ -363,11 +363,13 @@ class ModelLifecycle(Generic[V]):
 
     async def _restart(self, ended: V) -> str:
         """Open the model after its engine has ended; returns why that failed for good, or ""."""
-        is_open = False
+        is_open, error = False, ""
         try:
             await ended.engine.stop()  # so that the process's memory is free
-            while (error := await self._open_again(_RESTART)) and not self._recent_ends.add():
-                pass
+            for _ in range(MOST_ENDS):  # slow failures are never as many within a minute
+                error = await self._open_again(_RESTART)
+                if not error or self._recent_ends.add():
+                    break
             is_open = not error
             return error
         except asyncio.CancelledError:  # the server stops

@@ -6,7 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-_MOST_ENDS = 3
+MOST_ENDS = 3
+"""Ends within a minute, or attempts to open a model in a row, after which it stays closed."""
 _SECONDS = 60.0
 
 
@@ -19,9 +20,9 @@ class RecentEnds:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._times: deque[float] = deque(maxlen=_MOST_ENDS)
+        self._times: deque[float] = deque(maxlen=MOST_ENDS)
 
     def add(self) -> bool:
         """Record an end; returns whether it is the third within a minute."""
         self._times.append(self._clock())
-        return len(self._times) == _MOST_ENDS and self._times[-1] - self._times[0] < _SECONDS
+        return len(self._times) == MOST_ENDS and self._times[-1] - self._times[0] < _SECONDS

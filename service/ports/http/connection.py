@@ -135,7 +135,11 @@ class Connection(H11Protocol):
         await self._turns.wait(self._host)
         self._turn = None
         self.flow.release()
-        self.handle_events()
+        try:
+            self.handle_events()
+        except Exception:  # as asyncio does where it parses
+            self.transport.abort()
+            raise
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""

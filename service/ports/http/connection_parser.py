@@ -111,10 +111,12 @@ class ConnectionParser(h11.Connection):
         return taken
 
     def _check(self, event: Any) -> None:
-        """Refuse a body in tiny chunks."""
+        """Refuse a body in tiny chunks, or with many trailers."""
         if isinstance(event, h11.Request):
             self._has_chunks = any(name == b"transfer-encoding" for name, _ in event.headers)
             self._num_chunks = self._num_bytes = 0
+        elif isinstance(event, h11.EndOfMessage):
+            self._check_lines("trailers", len(event.headers))
         elif isinstance(event, h11.Data) and self._has_chunks:
             self._num_chunks += event.chunk_start
             self._num_bytes += len(event.data)
@@ -128,7 +130,13 @@ class ConnectionParser(h11.Connection):
     def _check_incomplete(self) -> None:
         """Refuse many lines of a head or of trailers before they are parsed."""
         # Besides them, only an incomplete line stays in h11's buffer.
+        num_lines = self.trailing_data[0].count(b"\n")
+        if self.their_state is h11.SEND_BODY:
+            self._check_lines("trailers", num_lines - 1)  # without the chunk's first line
+        else:
+            self._check_lines("headers", num_lines - 1)  # without the request's first line
+
+    def _check_lines(self, field: str, count: int) -> None:
         most = self._limits.max_headers
-        if self.trailing_data[0].count(b"\n") > most + 1:  # and the first line
-            field = "trailers" if self.their_state is h11.SEND_BODY else "headers"
+        if count > most:
             raise RefusedError(field, f"more than {most}, the limit", 431)

@@ -132,6 +132,22 @@ async def test_a_model_that_can_t_be_opened_again_ends_after_two_attempts() -> N
             await version_of_a_call(lifecycle)
 
 
+async def test_slow_attempts_end_too() -> None:
+    clock = Clock()
+
+    class Slow(Restarts):
+        def on_restart(self, model: str, *, succeeded: bool) -> None:
+            super().on_restart(model, succeeded=succeeded)
+            clock.now += MINUTE
+
+    places, restarts = Places(Place("1")), Slow()
+    async with serving(places, restarts, clock) as lifecycle:
+        places[0].error = StartupError("the disk is slow")
+        await die(lifecycle)
+        await lifecycle.wait_until_ended()
+        assert (lifecycle.has_failed, restarts.seen) == (True, [False] * 3)
+
+
 async def test_one_attempt_to_open_it_may_fail() -> None:
     places, restarts = Places(Place("1")), Restarts()
     async with serving(places, restarts) as lifecycle:

@@ -160,6 +160,13 @@ def test_many_lines_are_refused_before_they_are_parsed(
     assert max(most, default=0) < 300
 
 
+def test_as_many_trailers_as_headers_are_allowed() -> None:
+    assert len(joined(parsed(POST + b"0\r\n" + b"a:\r\n" * 64 + b"\r\n"))) == 2
+    for count in (65, 66, 200):
+        with pytest.raises(RefusedError, match="trailers: more than 64, the limit"):
+            parsed(POST + b"0\r\n" + b"a:\r\n" * count + b"\r\n")
+
+
 def test_a_head_beyond_its_bytes_is_refused() -> None:
     with pytest.raises(h11.RemoteProtocolError):
         parsed(b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 200_000)
