@@ -13,7 +13,7 @@ from typing import IO
 
 
 def check_regular(path: Path) -> os.stat_result | None:
-    """What is at a path; None if nothing is.
+    """The status of a regular file; None if nothing is there.
 
     Raises:
         OSError: it is no regular file, but a folder, a pipe or a device, or can't be reached.

@@ -66,7 +66,7 @@ def test_one_at_a_time_holds_the_lock_of_a_pair(tmp_path: Path) -> None:
 def test_the_next_pull_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     write_bundle(tmp_path / f".en-de.{UNFINISHED}.x8k2")
     write_bundle(tmp_path / f".en-de-x.{UNFINISHED}.abcd")
-    write_bundle(tmp_path / ".en-de.backup")  # somebody's own
+    write_bundle(tmp_path / ".en-de.backup")  # made by hand
     with ModelStore(tmp_path).locked("en-de", lambda: None):
         left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [f".en-de-x.{UNFINISHED}.abcd", ".en-de.backup", ".pulls"]
@@ -85,7 +85,7 @@ def test_an_old_bundle_that_a_killed_pull_moved_away_comes_back(tmp_path: Path) 
 
 @pytest.mark.parametrize("is_killed_later", [False, True])
 def test_what_is_removed_is_what_an_export_leaves(tmp_path: Path, is_killed_later: bool) -> None:
-    """Its directories have the names that the store looks for."""
+    """The directories of an export have the names that the store looks for."""
     store = ModelStore(tmp_path)
     with new_directory(store.bundle("en-de")) as directory:
         (directory / MANIFEST_FILE).write_text("{}")
