@@ -13,6 +13,9 @@ import typer
 if TYPE_CHECKING:
     from dragoman.client import TranslationError
 
+# How commands call fields of the contract.
+_OPTIONS = {"source_language_code": "--from", "target_language_code": "--to"}
+
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
@@ -61,11 +64,14 @@ def describe(server: str, error: TranslationError) -> str:
     """A line about a failed call to `server`; says what to do if no server answers."""
     from dragoman.tls import COMMAND_NAMES, connection_hint
 
+    said = f"{server}: {error}"
+    for field, option in _OPTIONS.items():
+        said = said.replace(field, option)
     if error.code.name == "UNAUTHENTICATED":
-        return f"{server}: {error}; give it in DRAGOMAN_API_KEY"
+        return f"{said}; give it in DRAGOMAN_API_KEY"
     # Only a server's own error has a request id, also one of a server that is draining.
     if error.request_id:
-        return f"{server}: {error}"
+        return said
     match error.code.name:
         case "UNAVAILABLE":
             if "errors resolving" in error.message or "resolution failed" in error.message:
@@ -80,4 +86,4 @@ def describe(server: str, error: TranslationError) -> str:
             return f"no answer from {server} in time: the server may be busy or missing"
         case "UNIMPLEMENTED":
             return f"{server} is not a Dragoman server, or an old one: {error.message}"
-    return f"{server}: {error}"
+    return said

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cli.exits import fail
+from service.common.whole_files import replacing
 
 
 def writes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -70,27 +68,16 @@ def is_same_file(one: Path, other: Path) -> bool:
 
 
 def write_whole(output: Path, content: Iterable[bytes]) -> None:
-    """Write a file as a whole, or not at all. A link stays one.
+    """Write a file as a whole, or not at all, as `service.common.whole_files.replacing` does.
+
+    A device or a pipe is written to.
 
     Raises:
         OSError: it can't be written.
     """
-    if output.exists() and not output.is_file():  # a device or a pipe
+    if output.exists() and not output.is_file():
         with output.open("wb") as special:
             special.writelines(content)
         return
-    output = output.resolve()
-    with tempfile.NamedTemporaryFile(
-        dir=output.parent, prefix=f".{output.name}.", delete=False
-    ) as file:
-        try:
-            file.writelines(content)
-            file.flush()
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(file.name, 0o666 & ~mask)
-            os.replace(file.name, output)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(file.name)
-            raise
+    with replacing(output) as file:
+        file.writelines(content)

@@ -61,8 +61,8 @@ def pull(
     """Download models, prove that they translate as published, and keep them for `dragoman serve`.
 
     By default, the models are Firefox's, from Mozilla's bucket. A model that is here already is
-    downloaded again only if a newer one is published. Interrupted downloads resume where they
-    stopped.
+    downloaded again only if a newer one is published, or if it is damaged. Interrupted downloads
+    resume where they stopped.
     """
     if publisher not in ("mozilla", "opus"):
         fail(f"--from: must be mozilla or opus, not {publisher!r}", 2)

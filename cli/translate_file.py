@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from cli.exits import describe, ended_by_sigterm, fail
 from cli.options import CallTimeout, ServerAccess, as_json, with_call_options, with_server
-from cli.output_files import is_same_file, write_whole, writes
+from cli.output_files import write_whole, writes
 from cli.shown_warnings import show_warnings
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def translate_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The translated document. Default: FILE with the language in its name."),
+        typer.Option(
+            help="The translated document. Default: FILE with the language in its name, if there "
+            "is none yet."
+        ),
     ] = None,
     source: Annotated[
         str,
@@ -48,7 +52,8 @@ def translate_file(
 
     Formats: .txt, .html, .md, .srt, .po, .xliff, .docx and .odt. It is read and written here, so
     that it may be larger than a server accepts. After an interruption, the same command resumes
-    where it stopped: translations are kept in a file beside the output until it is complete.
+    where it stopped: translations are kept in a file beside the output until it is complete. A
+    document that is there already is replaced only if --output names it.
     """
     from cli.segment_cache import SegmentCache
     from dragoman.client import TranslationError
@@ -57,31 +62,34 @@ def translate_file(
         fail(f"{file}: is a directory")
     target = options["target"]
     document = _read(file, target)
-    output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
-    if is_same_file(output, file):
-        fail(f"--output: {output} is the document itself")
+    is_chosen = output is not None
+    output = output or _default_output(file, target)
     if output.suffix.lower() != file.suffix.lower():
         fail(f"--output: must end in {file.suffix}: the format stays")
     warnings: list[TranslationWarning] = []
+
+    def save(translations: list[str]) -> list[str]:
+        if not is_chosen:
+            _check_absent(output)
+        write_whole(output, [document.write(translations)])
+        return translations
 
     async def run() -> list[str]:
         async with server.async_client(timeout) as client:
             models = [(each.name, each.version) for each in await client.list_models()]
             arguments = {"source": source, **options}
-            depends_on = {"models": models, **as_json(arguments)}
             if source.lower() == "auto":
                 arguments["source"] = await _detected(document.segments, target, client)
                 if arguments["source"] == target:
-                    copies = [segment.text for segment in document.segments]
-                    write_whole(output, [document.write(copies)])
-                    return copies
+                    return save([segment.text for segment in document.segments])
+            depends_on = {"models": models, **as_json(arguments)}
             with SegmentCache(output, depends_on) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
                 translations = await _translated(
                     document.segments, client, cache, arguments, warnings
                 )
-                write_whole(output, [document.write(translations)])
+                save(translations)
                 cache.remove()
             return translations
 
@@ -97,6 +105,21 @@ def translate_file(
     show_warnings(warnings, _WARNINGS_SHOWN)
     about = f", {len(warnings):,} warnings" if warnings else ""
     typer.echo(f"{output}: {len(translations):,} parts{about}")
+
+
+def _default_output(file: Path, target: str) -> Path:
+    """The document's name with the language in it, if there is no such file yet."""
+    try:
+        output = file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
+    except ValueError:
+        fail(f"--to: {target!r} is no language code")
+    _check_absent(output)
+    return output
+
+
+def _check_absent(output: Path) -> None:
+    if os.path.lexists(output):
+        fail(f"{output} is there already: to replace it, name it with --output")
 
 
 async def _detected(segments: Sequence[DocumentSegment], target: str, client: AsyncClient) -> str:

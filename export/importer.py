@@ -14,10 +14,10 @@ from export.cache_steps import CacheSteps
 from export.calibration import caches_in_int8, calibrated_steps
 from export.carriers import record_carriers
 from export.errors import ExportError
-from export.exporter import check_output, new_directory
 from export.foreign import ForeignModel
 from export.huggingface.model_card import licence_of
 from export.huggingface.reader import read_huggingface
+from export.output_directory import check_output, new_directory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity, is_english
 from export.rounding import rounded_inputs
 from export.shortlists import record_agreement, shortlist_from_text

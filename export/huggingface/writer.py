@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from export.errors import ExportError
-from export.exporter import check_unused, new_directory
 from export.huggingface.comparison import (
     TransformersComparison,
     can_compare,
@@ -23,6 +22,7 @@ from export.huggingface.comparison import (
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
 from export.huggingface.weights import LAYER, THEIRS
+from export.output_directory import check_unused, new_directory
 from export.parity import SENTENCES
 from export.weights import sinusoidal_positions
 from model.bundle.config import ModelConfig
@@ -54,7 +54,7 @@ def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison 
     loaded = load_checkpoint(checkpoint)
     _check(loaded.config)
     check_unused(output)
-    with new_directory(output) as directory:
+    with new_directory(output, check_unused) as directory:
         _write_json(directory / CONFIG_FILE, _config(loaded.config))
         _write_json(directory / "generation_config.json", _generation(loaded.config))
         tensors = _tensors(loaded.model)

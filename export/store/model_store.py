@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from export.errors import ExportError
+from export.output_directory import UNFINISHED
 from export.store.pairs import pair_key, spelling_key
 from model.bundle.manifest import MANIFEST_FILE
 
@@ -96,7 +97,7 @@ class ModelStore:
                 on_wait()
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Pulls that were killed leave half-written bundles, and an old one that was moved away.
-            for left in self.directory.glob(f".{pair}.*"):
+            for left in self.directory.glob(f".{pair}.{UNFINISHED}.*"):
                 if left.suffix == ".old" and not self.bundle(pair).exists():
                     left.replace(self.bundle(pair))
                 shutil.rmtree(left, ignore_errors=True)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from export.carriers import NUM_SENTENCES
 from export.errors import ExportError
 from export.importer import Imported, import_directory
 from export.marian.binary import read_compressed
+from export.output_directory import check_output
 from export.parity import OnProgress
 from export.store.download import OnBytes, download
 from export.store.mirror import Mirror
 from export.store.model_store import ModelStore
 from export.store.registry import LICENCE, PublishedFile, PublishedModel
+from model.bundle.bundle import Bundle
 from model.bundle.languages import is_common_code
+from model.bundle.manifest import BundleError
 
 _log = logging.getLogger("dragoman.pull")
 
@@ -70,7 +73,7 @@ def pull_published(
     options: PullOptions,
     show: ShowProgress,
 ) -> Pulled:
-    """Pull a model of the list, unless the store has the same.
+    """Pull a model of the list, unless the store has the same, undamaged.
 
     Another model of the pair is replaced. Of two pulls of a pair at once, the second one waits and
     finds the first one's result.
@@ -79,7 +82,7 @@ def pull_published(
         ExportError: a file is missing or damaged, or the import failed; names the file.
         OSError: the store can't be written.
     """
-    origin = {
+    origin: dict[str, Any] = {
         "url": mirror.address(model.model.path),
         "revision": model.model.sha256,
         "license": LICENCE,
@@ -89,18 +92,14 @@ def pull_published(
 
     def obtain(folder: Path) -> Path:
         with show("bytes") as on_bytes:
-            for file in model.files:
-                _obtain(file, mirror, folder, on_bytes)
+            origin["files"] = {
+                file.path: _obtain(file, mirror, folder, on_bytes) for file in model.files
+            }
         return folder
-
-    def distrust(folder: Path) -> None:
-        for file in model.files:
-            if file.sha256 is None:
-                (folder / file.name).unlink(missing_ok=True)
 
     version = f"{model.architecture}-{str(model.model.sha256)[:8]}"
     languages = [model.source, model.target]
-    return _pull(model.pair, version, languages, origin, obtain, store, options, show, distrust)
+    return _pull(model.pair, version, languages, origin, obtain, store, options, show, model.files)
 
 
 def pull_hub(
@@ -138,9 +137,14 @@ def _pull(
     store: ModelStore,
     options: PullOptions,
     show: ShowProgress,
-    distrust: Callable[[Path], None] = lambda _: None,
+    listed: Sequence[PublishedFile] = (),
 ) -> Pulled:
-    """Obtain a model's files and import them; if that fails, `distrust` removes the doubtful."""
+    """Obtain a model's files and import them.
+
+    Args:
+        listed: what a list says of its files. If the import fails, those without a hash are
+            removed: one of them may be the reason.
+    """
     bundle = store.bundle(pair)
 
     def on_wait() -> None:
@@ -149,8 +153,9 @@ def _pull(
     made_as = ExportOptions(options.precision, pair, version)
     made_as.check()  # before files are downloaded that no bundle can be made of
     with store.locked(pair, on_wait):
-        if _is_there(store.manifest(pair), origin, options):
+        if _is_there(store.manifest(pair), origin, listed, options) and _is_whole(pair, bundle):
             return Pulled(pair, bundle, None)
+        check_output(bundle)  # before files are downloaded, too
         # Files of another model of the pair have the same names.
         folder = store.downloads(pair) / hashlib.sha256(version.encode()).hexdigest()[:16]
         folder.mkdir(exist_ok=True)
@@ -168,15 +173,24 @@ def _pull(
                     on_progress=on_progress,
                     origin=origin,
                 )
-        except ExportError:
-            distrust(files)
+        except OSError:  # of this machine, such as no room: the files are good
+            raise
+        except Exception:
+            for file in listed:
+                if file.sha256 is None:
+                    (files / file.name).unlink(missing_ok=True)
             raise
         for old in filter(Path.is_dir, store.downloads(pair).iterdir()):
             shutil.rmtree(old)
     return Pulled(pair, bundle, imported)
 
 
-def _is_there(manifest: dict[str, Any], origin: dict[str, Any], options: PullOptions) -> bool:
+def _is_there(
+    manifest: dict[str, Any],
+    origin: dict[str, Any],
+    listed: Sequence[PublishedFile],
+    options: PullOptions,
+) -> bool:
     """Whether a bundle was made of these files, with the precision and the proof of the options."""
     provenance = manifest.get("provenance")
     made_from = provenance.get("imported_from") if isinstance(provenance, dict) else None
@@ -184,24 +198,44 @@ def _is_there(manifest: dict[str, Any], origin: dict[str, Any], options: PullOpt
         return False
     return (
         made_from.get("revision") == origin.get("revision") is not None
+        and _is_made_of(made_from.get("files"), listed)
         and manifest.get("precision") == options.precision
         and (options.num_sentences == 0 or provenance.get("proof") is not None)
     )
 
 
-def _obtain(file: PublishedFile, mirror: Mirror, folder: Path, on_bytes: OnBytes) -> None:
-    """Download a file and compare it with what the list says of it."""
+def _is_made_of(digests: Any, listed: Sequence[PublishedFile]) -> bool:
+    """Whether files with these digests, by path, are those of a list, as far as it says."""
+    if not isinstance(digests, dict):
+        return True  # a bundle from before digests were kept: its revision is the model's
+    return all(
+        file.path in digests if file.sha256 is None else file.sha256 in digests.values()
+        for file in listed
+    )
+
+
+def _is_whole(pair: str, path: Path) -> bool:
+    """Whether a bundle can be served: its files are there, and as its manifest says."""
+    try:
+        Bundle.load(path)
+    except BundleError as exc:
+        _log.warning("%s: the model here can't be used, and is pulled again. %s", pair, exc)
+        return False
+    return True
+
+
+def _obtain(file: PublishedFile, mirror: Mirror, folder: Path, on_bytes: OnBytes) -> str:
+    """Download a file and compare it with what the list says of it; returns its SHA-256."""
     here = folder / file.name
     download(mirror, file.path, here, file.most_bytes, on_bytes)
     try:
-        content = read_compressed(here, file.most_bytes)
-        if file.sha256 is not None:
-            found = hashlib.sha256(content).hexdigest()
-            if found != file.sha256:
-                raise ExportError(
-                    f"{mirror.address(file.path)} is damaged, or another file than the list says: "
-                    f"its SHA-256 is {found}, not {file.sha256}; it was removed"
-                )
+        found = hashlib.sha256(read_compressed(here, file.most_bytes)).hexdigest()
+        if file.sha256 not in (None, found):
+            raise ExportError(
+                f"{mirror.address(file.path)} is damaged, or another file than the list says: "
+                f"its SHA-256 is {found}, not {file.sha256}; it was removed"
+            )
+        return found
     except ExportError:
         here.unlink(missing_ok=True)
         raise

@@ -18,9 +18,9 @@ from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.exporter import check_unused, new_directory
 from export.layers import NEVER
 from export.marian.binary_writer import binary, float_items, int8_items
+from export.output_directory import check_unused, new_directory
 from export.parity import SENTENCES
 from export.shortlists import shortlist_for
 from export.students.comparison import StudentAgreement
@@ -83,7 +83,7 @@ def write_student(
     check_student(model.config)
     languages = loaded.languages["source"], loaded.languages["target"]
     order = piece_order(tokenizer)
-    with new_directory(output) as directory:
+    with new_directory(output, check_unused) as directory:
         arrays = student_arrays(model, order)
         if precision == "int8":
             longest = model.config.num_source_positions - 1

@@ -105,7 +105,7 @@ def main(
     folders: Annotated[
         list[Path], typer.Argument(help="A run's folder, or two checkpoints and more.")
     ],
-    output: Annotated[Path, typer.Option(help="The checkpoint to write.")],
+    output: Annotated[Path, typer.Option(help="The checkpoint to write, a new folder.")],
     share: Annotated[
         list[float] | None, typer.Option(help="Share of each checkpoint; default: equal ones.")
     ] = None,
@@ -114,6 +114,8 @@ def main(
     ] = 0,
 ) -> None:
     """Write the mean of checkpoints as a checkpoint in half precision."""
+    if output.exists():
+        raise typer.BadParameter(f"{output} exists already")
     if len(folders) == 1:
         folders = recent_checkpoints(folders[0])[-last:]
     try:

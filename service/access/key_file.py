@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from service.access.keys import StoredKey, from_line, to_line
+from service.common.whole_files import check_regular, replacing
 
 MAX_KEYS = 200_000
 _MAX_BYTES = 256 * 2**20
@@ -83,33 +83,16 @@ def _key(path: Path, number: int, line: str) -> StoredKey:
 def write_keys(path: Path, keys: dict[str, StoredKey]) -> None:
     """Replace the file atomically: readers see either the old file or the new one.
 
+    A new file has mode 0600; one that is there keeps its own.
+
     Raises:
         KeyFileError: the file can't be written.
     """
-    path = path.resolve()  # a symbolic link stays one
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.writelines(to_line(key) + "\n" for key in keys.values())
-                _copy_owner(path, file.fileno())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replacing(path, _MODE) as file:
+            file.writelines(f"{to_line(key)}\n".encode() for key in keys.values())
     except OSError as exc:
         raise KeyFileError(f"{path}: {exc.strerror or exc}") from exc
-
-
-def _copy_owner(path: Path, descriptor: int) -> None:
-    """Keep the owner of the file: root may write the file of a server that runs as another user."""
-    os.fchmod(descriptor, _MODE)
-    with contextlib.suppress(FileNotFoundError):
-        found = path.stat()
-        if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-            os.fchown(descriptor, found.st_uid, found.st_gid)
 
 
 @contextlib.contextmanager
@@ -119,14 +102,15 @@ def locked(path: Path) -> Iterator[None]:
     The lock is a separate file, because the file of keys is replaced.
 
     Raises:
-        KeyFileError: the lock file can't be written.
+        KeyFileError: the lock file can't be written, or `path` is no regular file.
     """
     path = path.resolve()
     lock = path.with_name(f".{path.name}.lock")
     try:
+        check_regular(path)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
     except OSError as exc:
-        raise KeyFileError(f"{lock}: {exc.strerror or exc}") from exc
+        raise KeyFileError(f"{exc.filename or lock}: {exc.strerror or exc}") from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

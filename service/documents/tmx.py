@@ -2,13 +2,14 @@
 
 Foreign files are read in a worker process, as documents are. A document type may declare nothing.
 Tags within segments are left out, and their text if it is code (bpt, ept, it, ph, ut). A code that
-breaks the line is a space.
+breaks the line is a space. Of the white space on both sides of a code, one side stays.
 
 https://www.gala-global.org/tmx-14b
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from model.bundle.languages import is_language_code
@@ -22,6 +23,8 @@ from service.memory.pairs import TextPair, languages_key
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = ("bpt", "ept", "it", "ph", "ut")
 _ALL = "*all*"
+_CODE = "\0"  # stands for a code; no XML has it
+_SPACES = re.compile(rf"[\s{_CODE}]+")
 
 
 def read_tmx(data: bytes, limits: DocumentLimits, languages: tuple[str, str]) -> MemoryPairs:
@@ -90,7 +93,14 @@ def _is_of(code: str, wanted: str) -> bool:
 def _text_of(variant: Element) -> str:
     """The text of a variant's segment, without codes; "" if there is no segment."""
     segment = variant.find("{*}seg")
-    return "" if segment is None else "".join(_content(segment))
+    if segment is None:
+        return ""
+    return _SPACES.sub(_one_space, "".join(_content(segment)))
+
+
+def _one_space(match: re.Match[str]) -> str:
+    """White space; of that around codes that were left out, one side's."""
+    return next(filter(None, match[0].split(_CODE)), "")
 
 
 def _content(element: Element) -> Iterator[str]:
@@ -99,6 +109,7 @@ def _content(element: Element) -> Iterator[str]:
         name = local_name(child)
         if name not in (*_CODES, ""):  # "" is a comment
             yield from _content(child)
-        elif name and is_break(child.get("type", ""), child.text or ""):
-            yield " "
+        elif name:
+            is_space = is_break(child.get("type", ""), child.text or "")
+            yield f"{_CODE} {_CODE}" if is_space else _CODE
         yield child.tail or ""

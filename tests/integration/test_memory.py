@@ -291,6 +291,9 @@ async def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         await output("export", "ours", "--output", exported)
         assert exported.read_bytes().count(b"<tu ") == 21
         assert "no well-formed XML" in await output("import", "ours", bad, code=1)
+        bad.write_bytes(file.read_bytes().replace(b' srclang="en"', b""))
+        refused = await output("import", "ours", bad, code=1)
+        assert "names no source language: name it in --from" in refused
         assert "NOT_FOUND" in await output("export", "none", code=1)
         await output("delete", "ours")
         assert await output("list") == ""

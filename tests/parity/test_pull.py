@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
 import hashlib
 import json
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
-from bench.random_student import random_student
 from cli.main import app
 from cli.stored_models import bundles_of
 from dragoman.client import AsyncClient
@@ -30,62 +28,8 @@ from model.bundle.bundle import Bundle
 from service.errors import StartupError
 from tests.foreign_models import marian
 from tests.integration.servers import server_process
-from tests.mirrors import MODEL, MirrorServer, entry_of, serving, write_mirror
-from tests.students import VOCAB_SIZE, lexicon, student_config, write_student
-
-TINY = dict(d_model=64, ffn_dim=96, num_encoder_layers=2)
-
-
-@functools.cache
-def student(folder: Path, seed: int = 0) -> dict[str, bytes]:
-    """The files of a random student, by "role:name"."""
-    write_student(folder, random_student(student_config("student-tiny", **TINY), seed))
-    return {
-        f"model:{MODEL}": (folder / MODEL).read_bytes(),
-        "vocab:vocab.ende.spm": (folder / "vocab.ende.spm").read_bytes(),
-        "lexicalShortlist:lex.50.50.ende.s2t.bin": lexicon([[i] for i in range(VOCAB_SIZE)]),
-    }
-
-
-@pytest.fixture(scope="session")
-def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with models for en-de, two of them, for de-en and for en-fr."""
-    root = tmp_path_factory.mktemp("pull")
-    entries = []
-    for number, (source, target, kind) in enumerate(
-        [
-            ("en", "de", "tiny"),
-            ("en", "de", "base-memory"),
-            ("de", "en", "tiny"),
-            ("en", "fr", "tiny"),
-        ]
-    ):
-        files = student(root / f"student{number}", number)
-        folder = f"models/{source}-{target}/{kind}_AbC/exported"
-        entry = entry_of(files, folder, source=source, target=target, architecture=kind)
-        entries.append((entry, files))
-    write_mirror(root / "mirror", *entries)
-    return root / "mirror"
-
-
-def pull(store: Path, mirror: Path | str, *arguments: str) -> Result:
-    options = ("--models-dir", str(store), "--models-url", str(mirror), "--threads", "1")
-    return CliRunner().invoke(app, ["pull", *arguments, *options, "--proof-sentences", "2"])
-
-
-@pytest.fixture(scope="session")
-def pulled(tmp_path_factory: pytest.TempPathFactory, mirror: Path) -> tuple[Path, str]:
-    """A store with en-de and de-en, tiny, and what the command printed. Not to be changed."""
-    store = tmp_path_factory.mktemp("store")
-    result = pull(store, mirror, "en-de", "de-en", "--type", "tiny")
-    assert result.exit_code == 0, result.output
-    return store, result.output
-
-
-@pytest.fixture
-def server(mirror: Path) -> Iterator[MirrorServer]:
-    with serving(mirror) as made:
-        yield made
+from tests.mirrors import MODEL, MirrorServer
+from tests.pulls import files, pull
 
 
 @contextlib.contextmanager
@@ -97,11 +41,6 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def files(directory: Path) -> set[str]:
-    """Names of files below a directory, but for locks."""
-    return {path.name for path in directory.rglob("*") if path.is_file()} - {"lock"}
 
 
 def test_the_bundle_says_where_it_is_from(pulled: tuple[Path, str], mirror: Path) -> None:
@@ -125,15 +64,6 @@ def test_the_bundle_says_where_it_is_from(pulled: tuple[Path, str], mirror: Path
     assert bundle.origin.endswith("licence MPL-2.0)")
     assert f"Serve it: dragoman serve en-de --models-dir {store}\n" in output
     assert files(store / ".pulls") == set()
-
-
-def test_the_same_model_is_not_pulled_again(pulled: tuple[Path, str], server: MirrorServer) -> None:
-    store, _ = pulled
-    before = (store / "en-de" / "bundle.json").stat().st_mtime_ns
-    result = pull(store, server.url, "EN_de", "--type", "tiny")
-    assert "en-de: here already, and the newest" in result.output
-    assert server.ranges == {"/db/models.json": [None]}
-    assert (store / "en-de" / "bundle.json").stat().st_mtime_ns == before
 
 
 def test_interrupted_then_another_type_in_its_place(

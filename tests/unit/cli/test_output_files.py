@@ -77,6 +77,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.txt", "new")]
 
 
+def test_a_file_keeps_its_permissions(tmp_path: Path) -> None:
+    for mode in (0o600, 0o640, 0o666):
+        (file := tmp_path / "out.txt").write_text("old")
+        file.chmod(mode)
+        write_whole(file, [b"new"])
+        assert (file.read_text(), file.stat().st_mode & 0o7777) == ("new", mode)
+
+
 @pytest.mark.parametrize("make", [os.symlink, os.link])
 def test_a_link_stays_one(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
     (tmp_path / "file.txt").write_text("old")

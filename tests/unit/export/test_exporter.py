@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from onnx.external_data_helper import uses_external_data
 
 from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
-from export.exporter import export_checkpoint, new_directory
+from export.exporter import export_checkpoint
 from export.parity import SENTENCES, TOLERANCES, Tolerance, check_parity
 from model.bundle.bundle import Bundle
 from model.bundle.config import AlignmentHead
@@ -277,22 +276,3 @@ def test_a_weight_too_large_for_half_precision_is_refused(tmp_path: Path) -> Non
         export_checkpoint(
             save(tmp_path / "checkpoint", model), tmp_path / "bundle", ExportOptions("fp16")
         )
-
-
-def test_the_old_bundle_is_back_if_the_new_one_can_not_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with new_directory(tmp_path / "bundle") as directory:
-        (directory / "bundle.json").write_text("{}")
-    rename = os.replace
-
-    def refuse(source: Path, target: Path) -> None:
-        if source == directory:
-            raise OSError("no")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(OSError, match="no"), new_directory(tmp_path / "bundle") as directory:
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-    assert (tmp_path / "bundle" / "bundle.json").read_text() == "{}"

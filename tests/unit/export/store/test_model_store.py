@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from export.errors import ExportError
+from export.output_directory import UNFINISHED, new_directory
 from export.store.model_store import ModelStore, default_directory
 from model.bundle.manifest import MANIFEST_FILE
 
@@ -63,20 +64,35 @@ def test_one_at_a_time_holds_the_lock_of_a_pair(tmp_path: Path) -> None:
 
 
 def test_the_next_pull_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    write_bundle(tmp_path / ".en-de.x8k2")
-    write_bundle(tmp_path / ".en-de-x.abcd")
+    write_bundle(tmp_path / f".en-de.{UNFINISHED}.x8k2")
+    write_bundle(tmp_path / f".en-de-x.{UNFINISHED}.abcd")
+    write_bundle(tmp_path / ".en-de.backup")  # made by hand
     with ModelStore(tmp_path).locked("en-de", lambda: None):
         left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [".en-de-x.abcd", ".pulls"]
+    assert left == [f".en-de-x.{UNFINISHED}.abcd", ".en-de.backup", ".pulls"]
 
 
 def test_an_old_bundle_that_a_killed_pull_moved_away_comes_back(tmp_path: Path) -> None:
     store = ModelStore(tmp_path)
-    write_bundle(tmp_path / ".en-de.x8k2.old")
-    write_bundle(tmp_path / ".en-de.x8k2")
+    write_bundle(tmp_path / f".en-de.{UNFINISHED}.x8k2.old")
+    write_bundle(tmp_path / f".en-de.{UNFINISHED}.x8k2")
     with store.locked("en-de", lambda: None):
         assert store.find("en-de") == tmp_path / "en-de"
-    write_bundle(tmp_path / ".en-de.abcd.old")
+    write_bundle(tmp_path / f".en-de.{UNFINISHED}.abcd.old")
+    with store.locked("en-de", lambda: None):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".pulls", "en-de"]
+
+
+@pytest.mark.parametrize("is_killed_later", [False, True])
+def test_what_is_removed_is_what_an_export_leaves(tmp_path: Path, is_killed_later: bool) -> None:
+    """The directories of an export have the names that the store looks for."""
+    store = ModelStore(tmp_path)
+    with new_directory(store.bundle("en-de")) as directory:
+        (directory / MANIFEST_FILE).write_text("{}")
+        unfinished = [path.name for path in tmp_path.iterdir()]
+    (tmp_path / unfinished[0]).mkdir()
+    if is_killed_later:
+        store.bundle("en-de").rename(tmp_path / f"{unfinished[0]}.old")
     with store.locked("en-de", lambda: None):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".pulls", "en-de"]
 

@@ -99,3 +99,18 @@ def test_a_run_without_checkpoints_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(tmp_path), "--output", str(tmp_path / "mean")])
     assert result.exit_code == 2
     assert "no checkpoint" in result.output
+
+
+def test_a_folder_that_is_there_is_not_replaced(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folders = [save(tmp_path / name, tokenizer, seed) for seed, name in enumerate("ab")]
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "mine.txt").write_text("precious")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
+    app = typer.Typer()
+    app.command()(main)
+    for output in ("papers", "a"):
+        given = [*map(str, folders), "--output", str(tmp_path / output)]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 2
+        assert "existsalready" in "".join(filter(str.isalpha, result.output))  # in a box
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.*")} == before

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import resource
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from cli.keys import keys_app
 from service.access import keys
 from service.access.key_file import KeyFileError, locked, read_keys, write_keys
 from service.access.key_store import KeyStore
@@ -189,3 +193,33 @@ async def test_a_file_that_could_not_be_opened_is_read_again(tmp_path: Path) -> 
     await store.refresh()  # the file is the same as before
     assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 1
     assert await store.authenticate(key) is None
+
+
+def test_the_file_keeps_its_permissions_and_links(tmp_path: Path) -> None:
+    (link := tmp_path / "keys").symlink_to(file := tmp_path / "file")
+    write_keys(link, {})
+    assert file.stat().st_mode & 0o7777 == 0o600
+    file.chmod(0o640)  # for a server of the group
+    write_keys(link, {STORED.id: STORED})
+    assert (link.is_symlink(), file.stat().st_mode & 0o7777) == (True, 0o640)
+    assert list(read_keys(file)) == [STORED.id]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_what_is_no_file_is_never_replaced(
+    tmp_path: Path, make: Callable[[Path], None], is_linked: bool
+) -> None:
+    make(path := tmp_path / "keys")
+    if is_linked:
+        (tmp_path / "link").symlink_to(path)
+    before, given = path.stat(), tmp_path / ("link" if is_linked else "keys")
+    with pytest.raises(KeyFileError, match="Is not a regular file"), locked(given):
+        pass
+    with pytest.raises(KeyFileError, match="Is not a regular file"):
+        write_keys(given, {})
+    # Reading a pipe would wait for ever.
+    done = CliRunner().invoke(keys_app, ["add", "me", "--keys", str(given)])
+    assert (done.exit_code, "Is not a regular file" in done.output) == (1, True)
+    assert path.stat().st_ino == before.st_ino
+    assert {file.name for file in tmp_path.iterdir()} <= {"keys", "link"}

@@ -73,6 +73,31 @@ def test_tags_in_segments_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ("A <ph/>bird", "A bird"),
+        ("A <ph/> bird", "A bird"),
+        ("A<ph/> bird", "A bird"),
+        ("A<ph/>bird", "Abird"),
+        ("A <bpt>&lt;b></bpt> <ept>&lt;/b></ept> bird", "A bird"),
+        ("A <ph type='lb'/> bird", "A bird"),
+        ("A\n<ph/> bird", "A\nbird"),
+        ("A  bird", "A  bird"),
+        ("A <hi> bird</hi>", "A  bird"),
+        ("<ph/> A bird <ph/>", " A bird "),
+    ],
+)
+def test_a_code_leaves_no_second_space(segment: str, text: str) -> None:
+    assert read(file_of(unit(segment)))[0].source == text
+
+
+def test_many_codes_and_spaces_take_linear_time() -> None:
+    assert read(file_of(unit(f"A{' ' * 50_000}.", "B"))) == []  # too long, and read
+    [pair] = read(file_of(unit(f"A{' <ph/>' * 20_000}b")))
+    assert pair.source == "A b"
+
+
+@pytest.mark.parametrize(
     "code",
     ['<ph type="lb"/>', "<ph x='1'>&lt;br/></ph>", "<ph>&lt;br1/></ph>", '<it type="x-br">{}</it>'],
 )
