@@ -66,7 +66,7 @@ class Requests:
         self._lines = lines
 
     def make(self, count: int) -> list[Request]:
-        """So many requests, of each kind in turn."""
+        """Make a number of requests, of each kind in turn."""
         kinds: Sequence[tuple[str, Callable[[], Request]]] = [
             ("plain", self._plain),
             ("options", self._options),

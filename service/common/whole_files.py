@@ -31,8 +31,8 @@ def check_regular(path: Path) -> os.stat_result | None:
 def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` at the end of the block, or of nothing after an error.
 
-    A link stays one: the file is replaced that it leads to. Permissions and owner stay too: root
-    may write the file of another user's server.
+    A link stays one: the file is replaced that it leads to. Permissions stay, and the owner where
+    the process may set it: root may write the file of another user's server.
 
     Args:
         mode: permissions of a file that was not there; by default, what the process gives.
@@ -64,7 +64,8 @@ def _take_over(found: os.stat_result | None, descriptor: int, mode: int | None) 
         return
     own = os.fstat(descriptor)
     if (found.st_uid, found.st_gid) != (own.st_uid, own.st_gid):
-        os.fchown(descriptor, found.st_uid, found.st_gid)
+        with contextlib.suppress(PermissionError):  # only root may give files away
+            os.fchown(descriptor, found.st_uid, found.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
 
 
