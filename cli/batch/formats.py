@@ -17,6 +17,7 @@ from cli.batch.file_format import (
     grouped,
     has_surrogates,
 )
+from cli.batch.storage import compression
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -238,9 +239,7 @@ FORMATS: dict[str, tuple[FileFormat, tuple[str, ...]]] = {
 
 def format_name(file: str) -> str:
     """The format of a file by its name, before a suffix of a compression; "" if there is none."""
-    from fsspec.utils import infer_compression
-
-    if infer_compression(file):
+    if compression(file):
         file = file.rpartition(".")[0]
     for name, (_, suffixes) in FORMATS.items():
         if file.lower().endswith(suffixes):
