@@ -9,6 +9,7 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,14 +100,10 @@ def test_compressions_that_would_lose_rows_are_refused(texts: Path, suffix: str)
 @pytest.mark.parametrize(
     ("suffix", "module"), [(".gz", gzip), (".bz2", bz2), (".xz", lzma), (".GZ", gzip)]
 )
-def test_compressed_files_are_read_to_their_end(
-    texts: Path,
-    suffix: str,
-    module: type[gzip],  # type: ignore[valid-type]
-) -> None:
+def test_compressed_files_are_read_to_their_end(texts: Path, suffix: str, module: Any) -> None:
     """Files of several streams too."""
-    content = module.compress(b"one\n") + module.compress(b"two\n")  # type: ignore[attr-defined]
+    content = module.compress(b"one\n") + module.compress(b"two\n")
     (texts / f"b.txt{suffix}").write_bytes(content)
     run(job_of(f"t/b.txt{suffix}", f"out.txt{suffix}"))
     written = Path(f"out.txt{suffix}").read_bytes()
-    assert module.decompress(written) == b"[one]\n[two]\n"  # type: ignore[attr-defined]
+    assert module.decompress(written) == b"[one]\n[two]\n"
