@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,12 +126,13 @@ def test_no_link_or_file_is_in_the_way_of_a_file_that_is_being_written(source: P
 def test_a_file_in_the_place_of_a_lock_is_kept(source: Path) -> None:
     lock = Path("out.txt.dragoman-lock")
     _write_precious("precious")
-    for make in (
+    makers: tuple[Callable[[], object], ...] = (
         lambda: _write_precious(str(lock)),
         lambda: lock.symlink_to("precious"),
         lambda: lock.symlink_to("nothing"),
         lambda: os.mkfifo(lock),
-    ):
+    )
+    for make in makers:
         make()
         with (
             pytest.raises(OSError, match=r"out\.txt\.dragoman-lock"),
