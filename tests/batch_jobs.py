@@ -29,11 +29,12 @@ def job_of(
     *,
     part_rows: int = 3,
     format: str = "",
+    others: Sequence[Path] = (),
     **depends_on: Any,
 ) -> Job:
     """A job of small parts, as the command makes it."""
     at = Storage.of(str(output))
-    files = find_inputs(str(source), at, format)
+    files = find_inputs(str(source), at, format, others)
     is_one = [file.storage.path for file in files] == [Storage.of(str(source)).path]
     return Job(files, files[0].output if is_one else at, ("text",), depends_on, part_rows)
 

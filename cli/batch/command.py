@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +37,24 @@ _CLIENTS_OF_BUCKETS = ("aiobotocore", "aiohttp", "botocore", "gcsfs", "google")
 _SOME_FAILED = 3
 
 
+def _with_paths(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `paths`: the files and folders that its other options name."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        values = [each if isinstance(each, list) else [each] for each in given.values()]
+        paths = [path for each in values for path in each if isinstance(path, Path)]
+        return command(**given, paths=paths)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "paths"]
+    run.__annotations__ = {}  # as in `writes`
+    run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return run
+
+
 @writes("output")
+@_with_paths
 @with_tls
 @with_call_options
 def batch(
@@ -112,6 +131,7 @@ def batch(
     ] = 300,
     *,
     options: dict[str, Any],
+    paths: list[Path],
 ) -> None:
     """Translate files of many rows: text, JSON Lines, CSV, TSV and Parquet.
 
@@ -152,7 +172,7 @@ def batch(
     try:
         with ended_by_sigterm():
             at = Storage.of(output)
-            files = find_inputs(source_files, at, format)
+            files = find_inputs(source_files, at, format, paths, _tell_skipped)
             is_one = [file.storage.path for file in files] == [Storage.of(source_files).path]
             depends_on = {"models": asyncio.run(servers.models()), **as_json(chosen)}
             columns = tuple(column or ("text",))
@@ -183,6 +203,11 @@ def batch(
         if type(exc).__module__.split(".")[0] not in _CLIENTS_OF_BUCKETS:
             raise
         fail(f"INPUT or --output: {exc}")
+
+
+def _tell_skipped(paths: Sequence[str]) -> None:
+    num = f"{len(paths):,} file{'s' if len(paths) > 1 else ''}"
+    typer.echo(f"skipping {num} by name, such as {paths[0]}", err=True)
 
 
 def _run(job: Job, translate: Callable[[list[JobPart], OnDone], None]) -> None:

@@ -30,7 +30,7 @@ class Csv(FileFormat):
     def _records(self, lines: Iterable[str], num_columns: int = 0) -> Iterator[list[str]]:
         """The rows, none with more values than the header, or than the first one if it is read.
 
-        Blank lines are left out.
+        Blank lines are left out; in a file of one column, they are rows.
         """
         csv.field_size_limit(MAX_PART_BYTES)
         # Strict: a quotation mark that is never closed would hide all rows after it.
@@ -40,7 +40,7 @@ class Csv(FileFormat):
                 num_columns = num_columns or len(record)
                 if len(record) > num_columns:
                     raise csv.Error(f"{len(record)} values in {num_columns} columns")
-                if record:
+                if record or num_columns == 1:
                     yield record
         except csv.Error as exc:
             raise FormatError(f"not CSV at line {reader.line_num}: {exc}") from exc
@@ -71,7 +71,8 @@ class Csv(FileFormat):
     def read(self, file: IO[bytes], extent: Extent, columns: Sequence[str]) -> Rows:
         """See `FileFormat.read`."""
         file.seek(0)
-        header = next(self._records(line.decode("utf-8-sig", "replace") for line in file), [])
+        lines = (line.decode("utf-8-sig", "surrogateescape") for line in file)
+        header = next(self._records(lines), [])
         for column in columns:
             if header.count(column) != 1:
                 found = "several columns" if column in header else "no column"
@@ -80,10 +81,10 @@ class Csv(FileFormat):
         content = file.read(extent.end - extent.start)
         texts: dict[str, list[str | None]] = {column: [] for column in columns}
         errors: dict[int, str] = {}
-        lines = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
+        text = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
         records = [
             [*record, *[""] * (len(header) - len(record))]
-            for record in self._records(lines, len(header))
+            for record in self._records(text, len(header))
         ]
         for index, record in enumerate(records):
             for column, into in texts.items():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from cli.batch.csv_format import Csv
 from cli.batch.file_format import (
@@ -16,6 +17,10 @@ from cli.batch.file_format import (
     grouped,
     has_surrogates,
 )
+from cli.batch.storage import compression
+
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _lines(file: IO[bytes], extent: Extent) -> list[bytes]:
@@ -109,14 +114,39 @@ class JsonLines(_LineFormat):
 
 
 def _with_members(line: bytes, row: dict[str, Any], new: dict[str, str | None]) -> bytes:
-    """An object's line with further members; if none is replaced, the others stay byte for byte."""
-    if not row or row.keys() & new.keys():
-        return _json({**row, **new})
-    return line.rstrip()[:-1].rstrip() + b", " + _json(new)[1:]
+    """An object's line with members replaced or added; the others stay byte for byte.
+
+    Written again, 1e999 would become no JSON, and one of two members of a name would be lost.
+    """
+    text = line.decode("utf-8", "surrogatepass").rstrip()
+    if row.keys() & new.keys():
+        for name, start, end in reversed([*_values(text)]):
+            if name in new:
+                text = text[:start] + _json(new[name]) + text[end:]
+    if added := {name: value for name, value in new.items() if name not in row}:
+        text = text[:-1].rstrip() + (", " if row else "") + _json(added)[1:]
+    return text.encode("utf-8", "surrogatepass")
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+def _values(text: str) -> Iterator[tuple[str, int, int]]:
+    """Names of an object's members, with the beginnings and ends of their values."""
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        start = _after_space(text, _after_space(text, at) + 1)  # behind the colon
+        _, end = _DECODER.raw_decode(text, start)
+        yield name, start, end
+        at = _after_space(text, end)
+        if text[at] == ",":
+            at = _after_space(text, at + 1)
+
+
+def _after_space(text: str, at: int) -> int:
+    return cast("re.Match[str]", _SPACE.match(text, at)).end()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 class Parquet(FileFormat):
@@ -209,9 +239,7 @@ FORMATS: dict[str, tuple[FileFormat, tuple[str, ...]]] = {
 
 def format_name(file: str) -> str:
     """The format of a file by its name, before a suffix of a compression; "" if there is none."""
-    from fsspec.utils import infer_compression
-
-    if infer_compression(file):
+    if compression(file):
         file = file.rpartition(".")[0]
     for name, (_, suffixes) in FORMATS.items():
         if file.lower().endswith(suffixes):

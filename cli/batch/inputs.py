@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
 
 from cli.batch.formats import FORMATS, format_name
 from cli.batch.storage import Storage
@@ -14,6 +18,8 @@ from cli.batch.storage import Storage
 # and the second is there while a command works on the job.
 STATE, LOCK = ".dragoman-job", ".dragoman-lock"
 MANIFEST, PROBLEMS = ".manifest.json", ".problems.jsonl"
+
+_OTHER_COMPRESSIONS = (".zip", ".zst", ".lz4", ".lzma", ".br", ".snappy", ".z", ".7z")
 
 
 class JobError(Exception):
@@ -35,7 +41,29 @@ class InputFile:
     format: str
 
 
-def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
+class _Folders(LocalFileSystem):  # type: ignore[misc]
+    """A disk on which no folder is passed over in silence: one to read fails if it can't be."""
+
+    def ls(self, path: str, detail: bool = False, **about: Any) -> Any:
+        if os.path.islink(path):  # it may lead to a folder around it, or to that of the outputs
+            raise JobError(f"INPUT: {path} is a link to a folder: needs a job of its own")
+        found = super().ls(path, detail=True, **about)
+        for each in found:
+            if os.path.isdir(each["name"]):  # for fsspec, a link is no folder
+                each["type"] = "directory"
+        return found if detail else [each["name"] for each in found]
+
+    def walk(self, path: str, *args: Any, on_error: str = "raise", **about: Any) -> Any:
+        return super().walk(path, *args, on_error="raise", **about)
+
+
+def find_inputs(
+    url: str,
+    output: Storage,
+    format: str,
+    others: Sequence[Path] = (),
+    on_skipped: Callable[[Sequence[str]], None] = lambda paths: None,
+) -> list[InputFile]:
     """The files that a path, a folder, a pattern or a URL means, with their outputs.
 
     One file is translated to a file, or into a folder that exists; several into a folder, in which
@@ -45,9 +73,12 @@ def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
         url: path, pattern or URL, for example in.jsonl, texts/, s3://bucket/*.parquet.
         output: file or folder.
         format: a name in `FORMATS`; "" for the one that the names of the files say.
+        others: files and folders that the command reads besides.
+        on_skipped: called with the paths of files that are none of the inputs, by their names.
 
     Raises:
         JobError: there is no such file, or one of no known format, or the job would write to one.
+        OSError: a folder can't be read.
     """
     found = Storage.of(url)
     fs, path = found.fs, found.path.rstrip("/")
@@ -59,28 +90,34 @@ def find_inputs(url: str, output: Storage, format: str) -> list[InputFile]:
     if fs.isfile(path):
         into = output / found.name if output.fs.isdir(output.path) else output
         files = [InputFile(found, into, _format(path, format))]
-        _check_places(files, into, lambda place: False)
+        _check_places(files, into, lambda place: False, others)
         return files
-    if any(sign in path for sign in "*?["):
-        paths = sorted(each for each in fs.glob(path) if _is_visible(each) and fs.isfile(each))
-        base = path[: min(path.find(sign) for sign in "*?[" if sign in path)].rpartition("/")[0]
-        is_input = _pattern(source)
-    elif fs.isdir(path):
-        names = fs.find(path)
-        paths = sorted(
-            each for each in names if (format or format_name(each)) and _is_visible(each)
-        )
+    folders = _Folders() if found.is_local else fs
+    if fs.isdir(path):
+        names = folders.find(path)
+        paths = [each for each in names if (format or format_name(each)) and _is_visible(each)]
         base = path
         is_input = _folder(source)
+    elif any(sign in path for sign in "*?["):
+        about = folders.glob(path, detail=True)
+        names = [each for each in about if about[each].get("type") != "directory"]
+        paths = [each for each in names if _is_visible(each)]
+        base = path[: min(path.find(sign) for sign in "*?[" if sign in path)].rpartition("/")[0]
+        is_input = _pattern(source)
     else:
         raise JobError(f"INPUT: there is no file {url}")
+    if skipped := sorted({*names} - {*paths}):
+        on_skipped(skipped)
     if not paths:
         raise JobError(f"INPUT: {url} has no files of a known type")
     files = [
         InputFile(Storage(fs, each), output / _name(base, each), _format(each, format))
-        for each in paths
+        for each in sorted(paths)
     ]
-    _check_places(files, output, is_input)
+    for file in files:
+        if file.storage.is_special:
+            raise JobError(f"INPUT: {file.storage.path} is neither a file nor a folder")
+    _check_places(files, output, is_input, others)
     return files
 
 
@@ -108,14 +145,23 @@ def _name(base: str, path: str) -> str:
 
 
 def _format(path: str, wanted: str) -> str:
+    _check_compression(path)
     if found := wanted or format_name(path):
         return found
     suffixes = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
     raise JobError(f"{path}: unsupported file type: expected {suffixes}, or --format")
 
 
+def _check_compression(path: str) -> None:
+    if path.lower().endswith(_OTHER_COMPRESSIONS):
+        raise JobError(f"{path}: unsupported compression: expected .gz, .bz2 or .xz")
+
+
 def _check_places(
-    files: Sequence[InputFile], output: Storage, is_input: Callable[[Storage], Any]
+    files: Sequence[InputFile],
+    output: Storage,
+    is_input: Callable[[Storage], Any],
+    others: Sequence[Path],
 ) -> None:
     """Check that a job writes to none of its inputs, and to no input of the same command later.
 
@@ -123,22 +169,32 @@ def _check_places(
         files: its files.
         output: its output, a file or folder.
         is_input: whether a file in a place would be an input.
+        others: files and folders that the command reads besides.
 
     Raises:
         JobError: it does; or two outputs are one file.
     """
     outputs = [file.output for file in files]
     check_different(outputs)
+    for place in outputs:
+        _check_compression(place.path)
     state = output.with_suffix(STATE)
-    whole = [*outputs, output.with_suffix(MANIFEST), output.with_suffix(PROBLEMS)]
-    written = [*whole, *(place.unfinished for place in whole), output.with_suffix(LOCK)]
-    inputs = {each: file.storage for file in files for each in file.storage.identities}
+    beside = (output.with_suffix(end) for end in (MANIFEST, PROBLEMS, LOCK))
+    written = [*outputs, *beside]
+    besides = [Storage(LocalFileSystem(), os.path.realpath(path)) for path in others]
+    read = [*(file.storage for file in files), *besides]
+    inputs = {each: place for place in read for each in place.identities}
     for place in written:
+        if place.is_local and os.path.isdir(place.path):
+            raise JobError(f"--output: {place.path} is a folder")
         for each in place.identities & inputs.keys():
             raise JobError(f"--output: {place.path} is the input {inputs[each].path}")
-    for file in files:
-        if file.storage.is_in(state):
-            raise JobError(f"--output: the input {file.storage.path} lies in the job's own folder")
+        for folder in besides:  # of a model
+            if place.is_in(folder):
+                raise JobError(f"--output: {place.path} lies in the input {folder.path}")
+    for place in read:
+        if place.is_in(state):
+            raise JobError(f"--output: the input {place.path} lies in the job's own folder")
     for place in [*written, state / "plan.json", state / "00000-000000.part"]:
         if is_input(place):
             raise JobError(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
@@ -44,7 +44,7 @@ class Job:
     """Files, and a folder beside the output that has the plan and the finished parts.
 
     A part is done, or done again as a whole. In the end, outputs are joined from the parts. No file
-    is replaced that the job has not written, unless it was told to restart.
+    is replaced but what the job has written, and what was there when it was told to restart.
 
     Attributes:
         files: the input files, in order.
@@ -60,8 +60,9 @@ class Job:
     depends_on: Mapping[str, Any]
     part_rows: int = 8_192
     _plans: list[plan.FilePlan] = field(default_factory=list, init=False)
-    # Whether files in the places of the outputs are the job's own, or may be replaced by request.
-    _may_replace: bool = field(default=False, init=False)
+    _restarts: bool = field(default=False, init=False)
+    # Versions of the files that were in the places of the outputs at the restart, by path.
+    _replaced: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def _state(self) -> JobState:
@@ -92,6 +93,10 @@ class Job:
             JobError: the earlier run was another job, an input or an output has changed or is
                 damaged, or there is a file in the place of an output.
         """
+        if self._restarts:
+            self._plan_files()
+            self._begin_again()
+            return None
         try:
             finished = read_record(self.manifest, _MANIFEST)
         except DamagedError as exc:
@@ -105,18 +110,29 @@ class Job:
         if kept is not None and parts:
             self._take_up(kept, self._state.folder)
         else:
-            self._plans.extend(plan.plan_file(file, self.part_rows) for file in self.files)
+            self._plan_files()
         if any(part["plan"] != self._plan_id for part in parts.values()):
             raise JobError(
                 f"--output: {self._state.folder.path} has parts of a plan that is lost, of other "
                 f"options, files or --part-rows: {_OTHER}"
             )
         if kept is not None and _plan_id(kept) == self._plan_id:
-            self._may_replace |= kept["may_replace"]
-        self._check_free()
+            self._replaced = kept["replaced"]
+        self._check_free(self._written)
         if kept is None or not parts:
             self._write_plan()
         return None
+
+    def _plan_files(self) -> None:
+        self._plans.extend(plan.plan_file(file, self.part_rows) for file in self.files)
+
+    def _begin_again(self) -> None:
+        old = [place for place in self._written if place.exists()]
+        self._replaced = {place.path: place.version() for place in old}
+        self._state.remove()
+        self._write_plan()
+        self.manifest.remove()
+        self.problems.remove()
 
     def _take_up(self, kept: Mapping[str, Any], where: Storage) -> None:
         self._check(kept, where)
@@ -137,11 +153,8 @@ class Job:
             yield
 
     def restart(self) -> None:
-        """Forget earlier runs; what is in the places of the outputs may be replaced."""
-        self._state.remove()
-        self.manifest.remove()
-        self.problems.remove()
-        self._may_replace = True
+        """Forget earlier runs when the job is opened, and replace what is at its outputs then."""
+        self._restarts = True
 
     def _described(self) -> dict[str, Any]:
         return {
@@ -151,7 +164,7 @@ class Job:
         }
 
     def _write_plan(self) -> None:
-        self._state.write_plan({"may_replace": self._may_replace, **self._described()})
+        self._state.write_plan({"replaced": self._replaced, **self._described()})
 
     @functools.cached_property
     def _plan_id(self) -> str:
@@ -189,13 +202,21 @@ class Job:
             if not is_same and file.output.sha256() != output["sha256"]:
                 raise JobError(f"{file.output.path} has changed since the job ended: {_OTHER}")
 
-    def _check_free(self) -> None:
-        """Check that no file is replaced that is not the job's."""
-        if self._may_replace:
-            return
-        for place in (*(file.output for file in self.files), self.problems, self.manifest):
-            if place.exists():
+    @property
+    def _written(self) -> list[Storage]:
+        return [*(file.output for file in self.files), self.problems, self.manifest]
+
+    def _check_free(self, places: Sequence[Storage]) -> None:
+        """Check that there is nothing, or what the job may replace."""
+        for place in places:
+            if not place.exists() or self._replaced.get(place.path) == place.version():
+                continue
+            if not self._state.has_claimed(self._claim(place, place.sha256())):
+                check_different(file.output for file in self.files)  # or it is one of them
                 raise JobError(f"--output: {place.path} exists, and is not of this job: {_OTHER}")
+
+    def _claim(self, place: Storage, sha256: str) -> dict[str, str]:
+        return {"plan": self._plan_id, "path": place.path, "sha256": sha256}
 
     def _finished(self) -> dict[JobPart, Record]:
         """The finished parts, with their records."""
@@ -286,19 +307,20 @@ class Job:
         for part in plan.parts_of(self._plans):
             if part not in kept:
                 raise self._unfinished(f"{part.name} is missing or damaged")
-        if not self._may_replace:
-            self._check_free()
-            self._may_replace = True  # what is written now is the job's own, also if it is killed
-            self._write_plan()
+        self._check_free(self._written)
         own: list[list[JobPart]] = [[] for _ in self.files]
         for part in kept:
             own[part.file].append(part)
         outputs = [self._join(*each, kept) for each in zip(self.files, own, strict=True)]
-        check_different(file.output for file in self.files)
         problems = [problem for record in kept.values() for problem in record["problems"]]
         if problems:
             lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in problems)
-            self.problems.write(lambda file: file.writelines(line.encode() for line in lines))
+            self._write(
+                self.problems, lambda file: file.writelines(line.encode() for line in lines)
+            )
+        else:
+            self._check_free([self.problems])
+            self.problems.remove()  # that of a run that was interrupted here
         failed = {(each["input"], each["row"]) for each in problems if "error" in each}
         warned = {(each["input"], each["row"]) for each in problems} - failed
         manifest = {
@@ -325,10 +347,20 @@ class Job:
             FORMATS[file.format][0].join(output, contents)
 
         try:
-            sha256 = file.output.write(fill)
+            sha256 = self._write(file.output, fill)
         except DamagedError as exc:
             raise self._unfinished(str(exc)) from exc
         return {"path": file.output.path, "version": file.output.version(), "sha256": sha256}
+
+    def _write(self, place: Storage, fill: Callable[[IO[bytes]], Any]) -> str:
+        """Write a file that the job may replace from now on, also if it is killed; see `write`."""
+
+        def claim(sha256: str) -> None:
+            if place.is_local:  # elsewhere, the file itself may be there already
+                self._check_free([place])  # again: joining a large file takes long
+            self._state.claim(self._claim(place, sha256))
+
+        return place.write(fill, claim)
 
     def _unfinished(self, why: str) -> JobError:
         return JobError(f"{self._state.folder.path}: {why}; the same command does this part again")

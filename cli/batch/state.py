@@ -6,21 +6,29 @@ holds, a part only if its record names the plan, the part and the rows that are 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cli.batch.storage import Storage, in_parallel
+from cli.batch.storage import UNFINISHED, Storage, in_parallel
 
 Record = dict[str, Any]
 
 # With the version of what they hold.
-_PLAN = "dragoman batch plan 1"
+_PLAN = "dragoman batch plan 2"
 _PART = "dragoman batch part 1"
+_OUTPUT = "dragoman batch output 1"
 
 _PLAN_NAME = "plan"
+_PART_NAME = r"\d{5,}-\d{6,}"
+_OUTPUT_NAME = r"output-[0-9a-f]{64}"
+# All files of a job, with those of earlier versions and those that a killed command has left.
+_OWN = rf"({_PLAN_NAME}|{_PART_NAME}|{_OUTPUT_NAME})\..*|\.[0-9a-f]+{re.escape(UNFINISHED)}"
 
 
 class DamagedError(Exception):
@@ -59,7 +67,7 @@ def read_record(file: Storage, kind: str) -> Record | None:
 
 @dataclass(frozen=True)
 class JobState:
-    """A folder with the plan of a job, and for each finished part its content and a record.
+    """A folder with the plan of a job, its finished parts, and records of the outputs.
 
     Attributes:
         folder: the folder; made with the first file.
@@ -77,13 +85,18 @@ class JobState:
 
     def parts(self) -> dict[str, Record]:
         """Records of the finished parts, by name. Without those that are damaged."""
-        if not self.folder.exists():
-            return {}
-        paths = [path.rpartition("/")[2] for path in self.folder.fs.ls(self.folder.path, False)]
-        names = [name.removesuffix(".json") for name in paths if name.endswith(".json")]
-        names = [name for name in names if name != _PLAN_NAME]
+        found = (re.fullmatch(rf"({_PART_NAME})\.json", name) for name in self._names())
+        names = [match[1] for match in found if match]
         records = in_parallel(lambda name: self._read(name, _PART), names)
         return {name: each for name, each in zip(names, records, strict=True) if each is not None}
+
+    def claim(self, output: Mapping[str, str]) -> None:
+        """Note that the job writes an output, which has a path and a SHA-256."""
+        write_record(self._record(f"output-{checksum(output)}"), _OUTPUT, output)
+
+    def has_claimed(self, output: Mapping[str, str]) -> bool:
+        """Whether the job has written an output, or was about to."""
+        return self._read(f"output-{checksum(output)}", _OUTPUT) == {"kind": _OUTPUT, **output}
 
     def keep(self, name: str, content: bytes, value: Mapping[str, Any]) -> None:
         """Keep a finished part: the content first, so that its record tells that it is whole."""
@@ -104,8 +117,22 @@ class JobState:
         return content
 
     def remove(self) -> None:
-        """Delete the folder."""
-        self.folder.remove()
+        """Delete the job's files, and the folder if nothing else is in it."""
+        own = [name for name in self._names() if re.fullmatch(_OWN, name)]
+        in_parallel(self._remove, own)
+        if self.folder.is_local:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.folder.path)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            self.folder.fs.rm_file((self.folder / name).path)
+
+    def _names(self) -> list[str]:
+        if not self.folder.exists():
+            return []
+        paths = self.folder.fs.ls(self.folder.path, False)
+        return [path.rstrip("/").rpartition("/")[2] for path in paths]
 
     def _read(self, name: str, kind: str) -> Record | None:
         try:

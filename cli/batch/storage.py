@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
+import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar, cast
 
 _CALLS_IN_FLIGHT = 16
+
+# fsspec knows more, some of which lose content: it reads one member of a zip archive.
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
+
+# End of the names of files on a disk that are being written.
+UNFINISHED = ".dragoman-unfinished"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,11 +43,14 @@ class Storage:
         """The place of a path or URL, such as s3://bucket/folder.
 
         Raises:
-            ValueError: the protocol is unknown.
+            ValueError: the protocol is unknown, or one in front of another.
             ImportError: its package is not installed; the message names it.
         """
         import fsspec.core
 
+        # Nobody can tell whether such a name and another one are one file.
+        if "::" in url or url.startswith("generic:"):
+            raise ValueError(f"{url}: a URL of URLs (::, generic:) is not supported")
         found = cls(*fsspec.core.url_to_fs(url))
         # One name for one file, and an output goes where a link points.
         return cls(found.fs, os.path.realpath(found.path)) if found.is_local else found
@@ -69,11 +81,8 @@ class Storage:
 
     @property
     def _place(self) -> tuple[str, str]:
-        fs = self.fs
-        while hasattr(fs, "fs"):  # a cache in front of the file system
-            fs = fs.fs
         path = os.path.realpath(self.path) if self.is_local else self.path
-        return type(fs).__name__, path.rstrip("/")
+        return type(self.fs).__name__, path.rstrip("/")
 
     @property
     def identities(self) -> set[tuple[Any, ...]]:
@@ -101,13 +110,21 @@ class Storage:
 
         Yields:
             Whether no other process holds it.
+
+        Raises:
+            OSError: something that is no lock is in its place.
         """
         if not self.is_local:
             yield True
             return
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         while True:
-            with open(self.path, "ab") as file:
+            # A link would lead to another file, and opening a pipe would wait.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open(self.path, flags, 0o666), "rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_size or not stat.S_ISREG(found.st_mode):
+                    raise FileExistsError(errno.EEXIST, "is no lock of a job", self.path)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -137,7 +154,7 @@ class Storage:
 
     def open(self) -> IO[bytes]:
         """Open for reading; a compressed file is decompressed."""
-        return cast("IO[bytes]", self.fs.open(self.path, "rb", compression="infer"))
+        return cast("IO[bytes]", self.fs.open(self.path, "rb", compression=compression(self.path)))
 
     def read(self) -> bytes | None:
         """The content as it is stored; None if there is no such file."""
@@ -151,11 +168,16 @@ class Storage:
         with self.fs.open(self.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def write(self, fill: Callable[[IO[bytes]], Any]) -> str:
+    def write(
+        self,
+        fill: Callable[[IO[bytes]], Any],
+        before_commit: Callable[[str], None] = lambda sha256: None,
+    ) -> str:
         """Write a file, as a whole or not at all; compressed if its name has such a suffix.
 
         Args:
             fill: writes the content.
+            before_commit: called with the SHA-256 before the file takes its place.
 
         Returns:
             SHA-256 of the content as it is stored.
@@ -166,29 +188,28 @@ class Storage:
                 sha256 = _fill(file, self.path, fill)
                 if not file.closed:
                     file.close()
+                before_commit(sha256)
             except BaseException:
                 file.discard()
                 raise
             file.commit()
             return sha256
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        temporary = self.unfinished.path
+        # Hidden, so that it is no input, and new, so that no other file is opened, nor a link.
+        name = f".{secrets.token_hex(8)}{UNFINISHED}"
+        temporary = os.path.join(os.path.dirname(self.path), name)
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "xb") as file:
                 sha256 = _fill(file, self.path, fill)
                 file.flush()
                 os.fsync(file.fileno())
+            before_commit(sha256)
             os.replace(temporary, self.path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
         return sha256
-
-    @property
-    def unfinished(self) -> Storage:
-        """The file that `write` writes on a disk before it takes this one's place."""
-        return self.with_suffix(".dragoman-unfinished")
 
     def remove(self) -> None:
         """Delete the file, or the folder and all that is in it, if there is one."""
@@ -205,6 +226,11 @@ def in_parallel(call: Callable[[T], R], values: Iterable[T]) -> list[R]:
     """Results of calls for files: those of buckets take long, each."""
     with ThreadPoolExecutor(_CALLS_IN_FLIGHT) as executor:
         return list(executor.map(call, values))
+
+
+def compression(path: str) -> str | None:
+    """fsspec's name of a file's compression, by its suffix; None without one."""
+    return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
 def _is_at(file: IO[bytes], path: str) -> bool:
@@ -252,9 +278,8 @@ class _Hashing:
 def _fill(file: IO[bytes], path: str, fill: Callable[[IO[bytes]], Any]) -> str:
     """Fill a file, with a compressor in front if its name wants one; returns its SHA-256."""
     from fsspec.compression import compr
-    from fsspec.utils import infer_compression
 
-    hashing, kind = _Hashing(file), infer_compression(path)
+    hashing, kind = _Hashing(file), compression(path)
     with compr[kind](hashing, mode="wb") if kind else hashing as content:
         fill(content)
     return hashing.sha256.hexdigest()

@@ -133,6 +133,25 @@ def test_rows_that_are_wrong_stay_with_a_reason(
     [
         ("jsonl", b'{"n": 1.10, "text":"a" }\n', b'{"n": 1.10, "text":"a", "new": "[a]"}\n'),
         ("jsonl", b'{"new": 1, "text": "a"}\n', b'{"new": "[a]", "text": "a"}\n'),
+        (
+            "jsonl",
+            b' {"new":[1e999, {"new": 2}],"n":12345678901234567.89,"n" : 1e999 , "text":"a"}\r\n',
+            b' {"new":"[a]","n":12345678901234567.89,"n" : 1e999 , "text":"a"}\n',
+        ),
+        (
+            "jsonl",
+            b'{"new": 1, "\\u006eew": null, "s": "\\ud800", "text": "a"}\n',
+            b'{"new": "[a]", "\\u006eew": "[a]", "s": "\\ud800", "text": "a"}\n',
+        ),
+        (
+            "jsonl",
+            b'{"n": 1e999, "n": 1,"text":"a"}\n',
+            b'{"n": 1e999, "n": 1,"text":"a", "new": "[a]"}\n',
+        ),
+        ("csv", b"text\nhello\n\nworld\n", b"text,new\nhello,[hello]\n,[]\nworld,[world]\n"),
+        ("csv", b"\ntext\n\n\na\n\n", b"text,new\n,[]\n,[]\na,[a]\n,[]\n"),
+        ("csv", b"id,text\n1,a\n\n2,b\n", b"id,text,new\n1,a,[a]\n2,b,[b]\n"),
+        ("csv", b"Stra\xdfe,text\n1,a\n", b"Stra\xdfe,text,new\n1,a,[a]\n"),
         ("csv", b"new,text\n1,a\n", b"new,text\n[a],a\n"),
         ("csv", b"id,id,text\n1,2,a\n", b"id,id,text,new\n1,2,a,[a]\n"),
         ("csv", b"id,x,text\n1\n", b"id,x,text,new\n1,,,[]\n"),
