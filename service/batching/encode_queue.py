@@ -134,9 +134,7 @@ class EncodeQueue:
         """Number of rows for which sources may be encoded now; 0 if none waits."""
         if (head := self._waiting.peek()) is None:
             return 0
-        shares = self._waiting.shares
-        ahead = 0 if shares.is_beyond_share(head) else self._num_ahead
-        return shares.room(head) + ahead
+        return self._waiting.shares.room(head, self._num_ahead)
 
     def begin(self) -> list[RequestEntry]:
         """Choose the requests to encode together now, in the queue's order.

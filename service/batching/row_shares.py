@@ -181,20 +181,35 @@ class RowShares:
         rows = senders.held[senders.key(entry)] + entry.num_rows
         return num_senders > 1 and rows > self._share(num_senders)
 
-    def room(self, entry: RequestEntry) -> int:
+    def room(self, entry: RequestEntry, ahead: int = 0) -> int:
         """Number of rows that are free for a request of this kind, beyond its share or not.
 
         Rows that other requests are about to leave are not free yet.
+
+        Args:
+            ahead: number of rows for which requests within their shares may be prepared besides.
         """
-        if not self.is_beyond_share(entry):
-            taken = self.num_rows - (self.num_background if self._max_paused_rows else 0)
-            return self._max_rows - taken
+        is_beyond = self.is_beyond_share(entry)
         if self._max_paused_rows:
-            return self._max_paused_rows - self.num_background
+            num_free = self._max_rows - (self.num_rows - self.num_background) + ahead
+            if is_beyond:
+                num_free = self._max_paused_rows - self.num_background
+            return min(num_free, self._num_places())
+        if not is_beyond:
+            return self._max_rows - self.num_rows + ahead
         half = self._max_rows // 2
         if entry.num_rows > half and not self.num_background:  # it never fits into half
             return self._max_rows - self.num_rows
         return half - self.num_rows
+
+    def _num_places(self) -> int:
+        """Number of free rows of any kind, where rows can be paused.
+
+        Half as many as senders share are kept from the ids of a client that is alone: what they
+        hold pauses when another client comes.
+        """
+        kept = self._max_rows // 2 if len(self._clients) == 1 else 0
+        return self._max_rows + self._max_paused_rows - kept - self.num_rows
 
     @property
     def background_part(self) -> float:

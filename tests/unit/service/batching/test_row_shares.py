@@ -133,7 +133,7 @@ greedy_senders = st.lists(
 )
 
 
-@given(greedy_senders, st.integers(1, 40), st.integers(0, 150), st.integers(1, 15), st.data())
+@given(greedy_senders, st.integers(1, 40), st.integers(0, 150), st.integers(1, 8), st.data())
 @settings(max_examples=25, deadline=None)
 def test_whatever_one_sends_others_have_rows_and_time(
     calls: list[tuple[int, int, int, Priority]],
