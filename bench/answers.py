@@ -50,15 +50,12 @@ def main(
     made = Requests(seed, own).make(count)
     with tempfile.TemporaryDirectory() as directory, _server(Path(directory)) as server:
         answers = asyncio.run(_answers(server.address, made))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"kind": request.kind, "request": request.message, "answer": answer}
         for request, answer in zip(made, answers, strict=True)
     ]
     output.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    outcomes = Counter(
-        (request.kind, answer.get("error", "OK")[:30])
-        for request, answer in zip(made, answers, strict=True)
-    )
+    outcomes = Counter((row["kind"], row["answer"].get("error", "OK")[:30]) for row in rows)
     for (kind, outcome), number in sorted(outcomes.items()):
         typer.echo(f"{kind:10} {outcome:30} {number}")
     if against is not None:
@@ -68,12 +65,8 @@ def main(
 
 
 def _server(directory: Path) -> AbstractContextManager[RunningProcess]:
-    models = [
-        ROOT / "model" / "pretrained/en-de",
-        ROOT / "model" / "optional/de-en",
-        ROOT / "model" / "optional/en-fr",
-    ]
-    options = [f"--model={path}" for path in models]
+    bundles = ("pretrained/en-de", "optional/de-en", "optional/en-fr")
+    options = [f"--model={ROOT / 'model' / bundle}" for bundle in bundles]
     ports = ["--port=0", "--metrics-port=0"]
     return server_process(
         ["-m", "cli.main", "serve", *options, *ports, f"--memory-store={directory / 'memories'}"]

@@ -109,7 +109,7 @@ class RowQueue:
         self.shares.release(entry)
         num_free = entry.num_rows
         for aside in self._aside.firsts(entry):
-            if 0 < aside.num_rows <= num_free and not self.shares.is_beyond_share(aside):
+            if aside.num_rows <= num_free and not self.shares.is_beyond_share(aside):
                 num_free -= aside.num_rows
                 self._aside.discard(aside)
                 self._waiting.put_back(aside)

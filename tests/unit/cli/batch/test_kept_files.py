@@ -43,18 +43,23 @@ def interrupt(*, restarts: bool = False) -> None:
     assert not Path("out.manifest.json").exists()
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_an_interrupted_job_owns_the_outputs_that_it_has_written_and_no_others(
-    source: Path, restarts: bool
-) -> None:
-    interrupt(restarts=restarts)
-    Path("out/deep").mkdir()
+def refuse_a_foreign_file_and_go_on_without_it() -> None:
+    """Put a file that the job has not written in the place of an output; later remove it."""
     Path("out/deep/b.txt").write_text("precious")
     with pytest.raises(JobError, match=r"deep/b\.txt exists, and is not of this job"):
         run(job_of("t", "out"))
     assert Path("out/deep/b.txt").read_text() == "precious"
     Path("out/deep/b.txt").unlink()
     run(job_of("t", "out"))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_interrupted_job_owns_the_outputs_that_it_has_written_and_no_others(
+    source: Path, restarts: bool
+) -> None:
+    interrupt(restarts=restarts)
+    Path("out/deep").mkdir()
+    refuse_a_foreign_file_and_go_on_without_it()
     assert Path("out/deep/b.txt").read_text() == TRANSLATED
 
 
@@ -83,12 +88,7 @@ def test_a_restarted_job_replaces_what_was_there_and_nothing_later(source: Path)
     job = job_of("t", "out")
     job.restart()
     job.open()
-    Path("out/deep/b.txt").write_text("precious")
-    with pytest.raises(JobError, match=r"deep/b\.txt exists, and is not of this job"):
-        run(job_of("t", "out"))
-    assert Path("out/deep/b.txt").read_text() == "precious"
-    Path("out/deep/b.txt").unlink()
-    run(job_of("t", "out"))
+    refuse_a_foreign_file_and_go_on_without_it()
     assert Path("out/a.txt").read_text() == TRANSLATED
 
 
